@@ -1,6 +1,8 @@
 #pragma once
 #include <trireme/export.h>
 #include <trireme/inputs.h>
+#include <trireme/model_config.h>
+#include <trireme/options.h>
 
 #include <cstdint>
 #include <functional>
@@ -11,9 +13,9 @@
 
 namespace trireme {
 
-// Stands for the C++ standard library's headers, wherever this machine's compiler keeps them: real text that needs no
-// download.
-inline constexpr const char* kCxxHeaders = "/usr/include/c++";
+// A field that is an option of options.def: its type and default are those of the table, and docs/options.md says what
+// it means. A comment here says what is particular to one kind of data.
+#define TRI_FIELD(Options, name) decltype(Options::name) name = Options{}.name
 
 // Where samples come from, and their shape. Made by one of the functions below; opened, and refused if missing or too
 // short, when a Trainer is made.
@@ -21,59 +23,59 @@ struct OwnSamples;
 struct Data {
   enum class Kind { text, tokens, images, inputs };
   Kind kind = Kind::text;
-  std::vector<std::string> files = {kCxxHeaders};
-  std::int64_t context = 128;  // tokens per sequence
-  std::int64_t vocab = 0;
-  std::string token_type = "auto";
-  std::int64_t image = 32;
-  std::int64_t channels = 3;
-  std::int64_t classes = 10;
-  std::string order = "shuffled";
-  std::vector<std::string> eval = {};
-  double holdout = 0.05;
-  std::string tokenizer = "";                  // of text: a tokenizer.json; "": bytes, or those of a Pretrained
-  std::string augment = "auto";                // of images: auto | none | any of crop,flip
+  std::vector<std::string> files = DataOptions{}.text;
+  TRI_FIELD(ModelConfig, context);
+  TRI_FIELD(ModelConfig, vocab);
+  TRI_FIELD(DataOptions, token_type);
+  TRI_FIELD(ModelConfig, image);
+  TRI_FIELD(ModelConfig, channels);
+  TRI_FIELD(ModelConfig, classes);
+  TRI_FIELD(DataOptions, order);
+  TRI_FIELD(DataOptions, eval);
+  TRI_FIELD(DataOptions, holdout);
+  std::string tokenizer = "";  // "": bytes, or those of a Pretrained
+  TRI_FIELD(DataOptions, augment);
   std::shared_ptr<const OwnSamples> own = {};  // samples that the program makes itself
 };
 
 struct TextOptions {
-  std::int64_t context = 128;
-  std::string order = "shuffled";      // shuffled | sequential
-  std::vector<std::string> eval = {};  // held-out files; else
-  double holdout = 0.05;               // this share is held out: whole files, or the end of a single one
-  std::string tokenizer = "";          // a tokenizer.json; "": one token per byte, or as a Pretrained has it
+  TRI_FIELD(ModelConfig, context);
+  TRI_FIELD(DataOptions, order);
+  TRI_FIELD(DataOptions, eval);     // held-out files; else
+  TRI_FIELD(DataOptions, holdout);  // this share is held out: whole files, or the end of a single one
+  std::string tokenizer = "";       // a tokenizer.json; "": one token per byte, or as a Pretrained has it
 };
 // Text files, folders of them, or globs; "path@0.7" gives a mixing weight. The vocabulary is the tokenizer's, 256 for
 // bytes.
 TRIREME_API Data text_files(std::vector<std::string> files, TextOptions options = {});
 
 struct TokenOptions {
-  std::int64_t vocab = 0;  // must be given, unless there is a tokenizer
-  std::int64_t context = 128;
-  std::string token_type = "auto";  // auto | uint16 | uint32 | int64, of raw files
-  std::string order = "shuffled";
-  std::vector<std::string> eval = {};
-  double holdout = 0.05;       // the end of the tokens
-  std::string tokenizer = "";  // that they were made with: gives the vocabulary
+  TRI_FIELD(ModelConfig, vocab);  // must be given, unless there is a tokenizer
+  TRI_FIELD(ModelConfig, context);
+  TRI_FIELD(DataOptions, token_type);
+  TRI_FIELD(DataOptions, order);
+  TRI_FIELD(DataOptions, eval);
+  TRI_FIELD(DataOptions, holdout);  // the end of the tokens
+  std::string tokenizer = "";       // that they were made with: gives the vocabulary
 };
 // Token files or globs: raw little-endian integers, llm.c's or Megatron's.
 TRIREME_API Data token_files(std::vector<std::string> files, TokenOptions options);
 
 struct ImageOptions {
-  std::int64_t size = 32;  // height and width
-  std::int64_t channels = 3;
-  std::int64_t classes = 10;
-  std::string order = "shuffled";
-  double holdout = 0.05;
+  decltype(ModelConfig::image) size = ModelConfig{}.image;
+  TRI_FIELD(ModelConfig, channels);
+  TRI_FIELD(ModelConfig, classes);
+  TRI_FIELD(DataOptions, order);
+  TRI_FIELD(DataOptions, holdout);
 };
 // Images that need no files and can be learned: a pattern for each class, moved, scaled and under noise.
 TRIREME_API Data synthetic_images(ImageOptions options = {});
 
 struct ImageFileOptions {
-  std::string augment = "auto";  // auto (crop and flip for CIFAR) | none | any of crop,flip
-  std::string order = "shuffled";
-  std::vector<std::string> eval = {};
-  double holdout = 0.05;  // where the files have no test part
+  TRI_FIELD(DataOptions, augment);
+  TRI_FIELD(DataOptions, order);
+  TRI_FIELD(DataOptions, eval);
+  TRI_FIELD(DataOptions, holdout);  // where the files have no test part
 };
 // A folder, file or glob of IDX (MNIST), CIFAR-10 or CIFAR-100 files, which say their size and classes themselves.
 TRIREME_API Data image_files(const std::string& path, ImageFileOptions options = {});
@@ -83,10 +85,10 @@ TRIREME_API Data image_files(const std::string& path, ImageFileOptions options =
 // each time with the same result. The last `holdout` of the samples is held out. What such a run saves can be generated
 // from; to go on with it, the same program does.
 struct OwnTokenOptions {
-  std::int64_t vocab = 0;  // must be given
-  std::int64_t context = 128;
-  std::string order = "shuffled";
-  double holdout = 0.05;
+  TRI_FIELD(ModelConfig, vocab);  // must be given
+  TRI_FIELD(ModelConfig, context);
+  TRI_FIELD(DataOptions, order);
+  TRI_FIELD(DataOptions, holdout);
 };
 using ReadTokens =
     std::function<void(std::int64_t sample, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
@@ -104,8 +106,8 @@ TRIREME_API Data tokens_in_memory(std::vector<std::int32_t> tokens, OwnTokenOpti
 //                to.floats("price")[0] = price(i);
 //              });
 struct OwnInputOptions {
-  std::string order = "shuffled";
-  double holdout = 0.05;
+  TRI_FIELD(DataOptions, order);
+  TRI_FIELD(DataOptions, holdout);
   WriteInputs whole = {};  // writes the inputs that are the same for all rows of an update
 };
 TRIREME_API Data own_inputs(std::int64_t samples, std::vector<Input> inputs, WriteInputs write,
@@ -120,5 +122,7 @@ struct InputInMemory {
   bool target = false;
 };
 TRIREME_API Data inputs_in_memory(std::vector<InputInMemory> inputs, OwnInputOptions options = {});
+
+#undef TRI_FIELD
 
 }  // namespace trireme

@@ -28,10 +28,20 @@ using Offload = std::string;
 using Table = std::map<std::string, std::string>;
 }  // namespace option_types
 
+// Stands for the C++ standard library's headers, wherever this machine's compiler keeps them: real text that needs no
+// download.
+inline constexpr const char* kCxxHeaders = "/usr/include/c++";
+
 // The fields below are the options of options.def, section by section and in its order: names, defaults, values and
 // refusals are those of a configuration (docs/options.md).
 #define TRI_OPTION(section, name, Type, initial, rule, meaning) option_types::Type name = initial;
 #define TRI_CHOICE(section, name, Type, initial, values, meaning) std::string name = initial;
+
+// What is learned from: section [data]. The structs of data.h have those of its fields that each kind of data needs.
+struct DataOptions {
+#define TRI_SECTION_DATA
+#include <trireme/options.def>
+};
 
 // What is pruned while a model trains: section [prune]. And whom it learns from: section [distil].
 struct PruneOptions {

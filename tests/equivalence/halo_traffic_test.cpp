@@ -49,7 +49,7 @@ Setup two_convolutions(const Conv& conv) {
          if (!in.labels) return logits;
          return ir::apply1("cross_entropy", {logits, in.labels}, {{"scale", 1.0 / 8}});
        },
-       true, [](models::ModelConfig&) {}});
+       true, [](models::ModelConfig&, const OptionNames&) {}});
   return setup;
 }
 

@@ -178,7 +178,7 @@ Setup residual_blocks() {
          const models::ResNetShape shape{.bottleneck = false, .blocks = {1, 1, 1, 1}, .widths = {4, 4, 8, 8}};
          return models::build_resnet(b, in, shape, c.classes);
        },
-       true, [](models::ModelConfig&) {}});
+       true, [](models::ModelConfig&, const OptionNames&) {}});
   return setup;
 }
 

@@ -35,7 +35,7 @@ train::Config model(const std::string& name, std::int64_t image) {
 Setup with_model(std::function<ir::Value(const ir::Builder&, const models::Batch&, const models::ModelConfig&)> build) {
   Setup setup;
   setup.registry.models = {};
-  setup.registry.models.add({"convnet", std::move(build), true, [](models::ModelConfig&) {}});
+  setup.registry.models.add({"convnet", std::move(build), true, [](models::ModelConfig&, const OptionNames&) {}});
   return setup;
 }
 

@@ -95,7 +95,7 @@ train::Registry of_waits(bool whole_backward, ops::Prepare wait) {
                              models::linear(b.scope("head"), x, {c.classes}, {.bias = false, .deviation = 0.1});
                          return models::cross_entropy(b.scope("head"), logits, in.labels);
                        },
-                       true, [](models::ModelConfig&) {}});
+                       true, [](models::ModelConfig&, const OptionNames&) {}});
   return registry;
 }
 

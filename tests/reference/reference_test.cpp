@@ -64,7 +64,7 @@ Case resnet_case(const std::string& file, const models::ResNetShape& shape) {
   m.build = [shape](const ir::Builder& b, const models::Batch& in, const models::ModelConfig& config) {
     return models::build_resnet(b, in, shape, config.classes);
   };
-  m.resolve = [](models::ModelConfig&) {};
+  m.resolve = [](models::ModelConfig&, const OptionNames&) {};
   return {file, c, m};
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -285,6 +286,28 @@ TEST_F(Library, RefusesWhatTheProgramRefuses) {
             std::string::npos);
 }
 
+// What a program gets wrong of its data and its model is named as the program has it: by fields, not by keys.
+TEST_F(Library, NamesTheFieldsOfDataAndModels) {
+  const auto said = [](const tri::ModelConfig& model, const tri::Data& data) {
+    const std::string message = refusal([&] { tri::Trainer(model, data); });
+    for (const char* section : {"data.", "model."}) EXPECT_EQ(message.find(section), std::string::npos) << message;
+    return message;
+  };
+  const auto expect_begin = [](const std::string& message, const std::string& begin) {
+    EXPECT_EQ(message.substr(0, begin.size()), begin);
+  };
+  expect_begin(said({}, tri::text_files({"no/such/file"})), "text_files: there is no file or folder no/such/file");
+  expect_begin(said({}, tri::text_files({})), "there is nothing to train on: name text in text_files, or token");
+  expect_begin(said({}, tri::token_files({text_}, {})), "vocab must be given with token_files, or the tokenizer");
+  expect_begin(said({}, tri::token_files({"none.bin"}, {.vocab = 9})), "token_files: there is no file none.bin");
+  EXPECT_NE(said({}, tri::text_files({text_}, {.context = 1 << 24})).find("give more data, or a smaller context"),
+            std::string::npos);
+  expect_begin(said({.family = "mlp"}, tri::image_files("no.idx")), "image_files: there is no file no.idx");
+  expect_begin(said({.width = 100, .heads = 3}, book()), "width = 100 must be a multiple of heads = 3; the nearest");
+  expect_begin(said({.kv_heads = 2}, book()), "kv_heads = 2: gpt2 has as many key heads as heads (4); use family");
+  expect_begin(said({.family = "resnet", .layers = 19}, tri::synthetic_images()), "layers = 19: a resnet has 18");
+}
+
 // The public structs are those of options.def: every key is set from them, and starts as it does in a file.
 TEST_F(Library, OptionsAreThoseOfAConfiguration) {
   namespace train = trireme::train;
@@ -292,7 +315,9 @@ TEST_F(Library, OptionsAreThoseOfAConfiguration) {
   const train::Config plain = trireme::settings(tri::ModelConfig{}, book(), {}, {}, families);
   train::Config defaults;
   for (const train::Key& key : train::keys_of(defaults)) {
-    if (key.section() == "init" || key.section() == "data") continue;
+    // What a Data says by its kind and files; its tokenizer may be that of a Pretrained.
+    const std::set<std::string> by_kind = {"data.text", "data.tokens", "data.images", "data.tokenizer"};
+    if (key.section() == "init" || by_kind.contains(key.name)) continue;
     EXPECT_TRUE(plain.is_given(key.name)) << key.name;
     if (key.section() == "model") continue;
     EXPECT_EQ(train::value_text(plain, key.name), train::to_text(key)) << key.name;

@@ -76,7 +76,7 @@ models::Model adapt(const std::string& family, std::function<Model(const ModelCo
   models::Model model;
   model.name = family;
   model.images = reads == Reads::images;
-  model.resolve = [](ModelConfig&) {};
+  model.resolve = [](ModelConfig&, const OptionNames&) {};
   model.build = [family, make = std::move(make)](const ir::Builder& b, const models::Batch& in, const ModelConfig& c) {
     Builder builder = Access::wrap(b);
     Batch batch{Access::wrap(in.tokens), Access::wrap(in.targets), Access::wrap(in.images), Access::wrap(in.labels)};

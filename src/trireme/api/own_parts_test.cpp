@@ -382,7 +382,7 @@ TEST_F(OwnParts, PretrainedModelOnTextOfOnesOwn) {
   EXPECT_EQ(again.values(again.parameter_list().front().name), trained);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 2);  // nothing else was left
   const auto longer = [&] { tri::Trainer(tri::Pretrained{source}, tri::text_files({text}, {.context = 9999}), few()); };
-  expect_part(refusal(longer), "model.context = 9999");
+  expect_part(refusal(longer), "context = 9999");
 }
 
 TEST(OwnRanks, AProcessByItselfIsAGroupOfOne) {

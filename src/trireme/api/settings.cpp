@@ -39,19 +39,29 @@ class Settings {
   }
 };
 
-void add_data(Settings& to, const Data& data) {
+// Options that a Data says by its kind and files.
+constexpr bool names_files(std::string_view option) {
+  return option == "text" || option == "tokens" || option == "images";
+}
+
+// `data` is a Data. A new option of [data] must become one of its fields.
+void add_data(Settings& to, const auto& data) {
+#define TRI_OPTION(section, name, Type, initial, rule, meaning)                       \
+  static_assert(                                                                      \
+      requires { data.name; } || names_files(#name), "Data lacks the option " #name); \
+  if constexpr (requires { data.name; }) to.set(#section "." #name, data.name);
+#define TRI_CHOICE(section, name, Type, initial, values, meaning) TRI_OPTION(section, name, Type, initial, , meaning)
+#define TRI_SECTION_DATA
+#include <trireme/options.def>
+#undef TRI_OPTION
+#undef TRI_CHOICE
+  if (data.tokenizer.empty()) std::erase_if(to.entries, [](const Entry& e) { return e.key == "data.tokenizer"; });
   const std::string files = data.files.empty() ? "synthetic" : data.files.front();
   const std::string own = "(made by the program)";
   if (data.kind == Data::Kind::text) to.set("data.text", data.files);
   if (data.kind == Data::Kind::tokens || data.kind == Data::Kind::inputs)
     to.set("data.tokens", data.own ? std::vector{own} : data.files);
   if (data.kind == Data::Kind::images) to.set("data.images", data.own ? own : files);
-  if (!data.tokenizer.empty()) to.set("data.tokenizer", data.tokenizer);
-  to.set("data.augment", data.augment);
-  to.set("data.token_type", data.token_type);
-  to.set("data.order", data.order);
-  to.set("data.eval", data.eval);
-  to.set("data.holdout", data.holdout);
 }
 
 #define TRI_OPTION(section, name, Type, initial, rule, meaning) to.set(#section "." #name, from.name);
@@ -91,6 +101,16 @@ void add_plan(Settings& to, const Plan& from) {
 #undef TRI_OPTION
 #undef TRI_CHOICE
 
+// The options as a program names them: fields, and the functions that are given files.
+OptionNames public_names() {
+  OptionNames names;
+  names.text = "text_files";
+  names.tokens = "token_files";
+  names.images = "image_files";
+  names.image = "size";
+  return names;
+}
+
 }  // namespace
 
 train::Config settings(const Pretrained& from, const Data& data, const TrainOptions& options, const Plan& plan,
@@ -102,7 +122,7 @@ train::Config settings(const Pretrained& from, const Data& data, const TrainOpti
   add_data(all, data);
   add_training(all, options);
   add_plan(all, plan);
-  return train::make_config(all.entries, options.name, families);
+  return train::make_config(all.entries, options.name, families, public_names());
 }
 
 train::Config settings(ModelConfig model, const Data& data, const TrainOptions& options, const Plan& plan,
@@ -122,7 +142,7 @@ train::Config settings(ModelConfig model, const Data& data, const TrainOptions& 
   add_data(all, data);
   add_training(all, options);
   add_plan(all, plan);
-  return train::make_config(all.entries, model.family, families);
+  return train::make_config(all.entries, model.family, families, public_names());
 }
 
 }  // namespace trireme

@@ -40,7 +40,7 @@ std::vector<std::int64_t> depths_of(const train::Config& config, const train::Re
     models::ModelConfig model = config.model;
     model.layers = n;
     try {
-      registry.models.at(model.family).resolve(model);
+      registry.models.at(model.family).resolve(model, config.names);
     } catch (const Error& e) {
       if (e.kind() != Error::Kind::request) throw;
       continue;

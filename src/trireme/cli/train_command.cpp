@@ -63,8 +63,7 @@ std::string says(train::Trainer& t, const std::string& prompt, std::int64_t toke
 std::string prompt_of(const train::Trainer& t) {
   std::string headers = "template<";
   const data::DataConfig& named = t.config().data;
-  if (!speaks(t) || (named.tokens.empty() && named.text == std::vector<std::string>{data::kStandardHeaders}))
-    return headers;
+  if (!speaks(t) || (named.tokens.empty() && named.text == std::vector<std::string>{kCxxHeaders})) return headers;
   const data::Dataset& samples = t.data().eval ? *t.data().eval : *t.data().train;
   data::Batch batch;
   samples.resize(batch, 1);

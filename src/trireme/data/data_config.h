@@ -1,4 +1,6 @@
 #pragma once
+#include <trireme/options.h>
+
 #include <array>
 #include <cstdint>
 #include <string>
@@ -8,9 +10,6 @@
 #include "trireme/core/choice.h"
 
 namespace trireme::data {
-
-// Stands for the C++ standard library's headers, wherever this machine's compiler keeps them.
-inline constexpr const char* kStandardHeaders = "/usr/include/c++";
 
 // The enumerations of section [data] in options.def, and their names.
 #define TRI_OPTION(section, name, Type, initial, rule, meaning)

@@ -207,7 +207,7 @@ TEST(Text, FoldersAreSortedAndHiddenAndBinaryFilesLeftOut) {
   folder.write("a/image", std::string("P5\0\1", 4));
   folder.write("empty", "");
   const std::vector<std::string> twice = {folder.path(), folder.path("b.txt")};
-  const std::vector<TextFile> files = find_text_files(twice, "data.text");
+  const std::vector<TextFile> files = find_text_files(twice, "text");
   ASSERT_EQ(files.size(), 2U);
   EXPECT_EQ(files[0].name, "a/z.txt");
   EXPECT_EQ(files[1].name, "b.txt");
@@ -259,7 +259,7 @@ TEST(Text, BadInput) {
   const Folder folder;
   DataConfig config;
   config.text = {folder.path("none")};
-  expect_contains(refusal([&] { open_data(config, {.context = 16}); }), "data.text: there is no file or folder");
+  expect_contains(refusal([&] { open_data(config, {.context = 16}); }), "text: there is no file or folder");
   config.text = {folder.path()};
   expect_contains(refusal([&] { open_data(config, {.context = 16}); }), "no text in");
   folder.write("a.txt", "tiny");
@@ -267,9 +267,25 @@ TEST(Text, BadInput) {
   folder.write("b.txt", "small");
   expect_contains(refusal([&] { open_data(config, {.context = 16}); }), "too short");
   config.holdout = 0;
-  expect_contains(refusal([&] { open_data(config, {.context = 16}); }), "model.context = 16");
+  expect_contains(refusal([&] { open_data(config, {.context = 16}); }), "context = 16");
   config.text = {folder.write("c.txt", std::string(1000, 'c'))};
-  expect_contains(refusal([&] { open_data(config, {.context = 16, .vocab = 100}); }), "model.vocab = 100 is too small");
+  expect_contains(refusal([&] { open_data(config, {.context = 16, .vocab = 100}); }), "vocab = 100 is too small");
+}
+
+TEST(Text, OptionsAreCalledWhatTheCallerCallsThem) {
+  const Folder folder;
+  DataConfig config;
+  OpenOptions options;
+  options.names = {.context = "--length", .vocab = "--ids", .text = "FILE", .eval = "--other", .holdout = "--share"};
+  const auto refused = [&](const SampleShape& shape) { return refusal([&] { open_data(config, shape, options); }); };
+  config.text = {folder.path("none")};
+  expect_contains(refused({.context = 16}), "FILE: there is no file or folder");
+  config.text = {folder.write("a.txt", std::string(24, 'a'))};
+  expect_contains(refused({.context = 16}), "with --length = 16; set --share = 0, name --other, or give more data");
+  expect_contains(refused({.context = 99}),
+                  "one sequence of --length = 99, which needs 100; give more data, or a smaller --length");
+  config.text = {folder.write("b.txt", std::string(1000, 'b'))};
+  expect_contains(refused({.context = 16, .vocab = 100}), "--ids = 100 is too small");
 }
 
 TEST(Text, StandardHeadersAreFound) {

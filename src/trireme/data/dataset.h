@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/core/dtype.h"
+#include "trireme/core/option_names.h"
 #include "trireme/data/data_config.h"
 
 namespace trireme::data {
@@ -123,6 +124,7 @@ struct OpenOptions {
   LogSink log;                    // how far long work is
   int threads = 1;                // for encoding text
   std::uint64_t text_memory = 0;  // bytes that tokens of text may take; 0: half of the machine's memory
+  OptionNames names = {};         // what messages call what `config` and `shape` say
 };
 
 // Opens what `config` names. Refuses, before anything starts, what is missing, empty, unreadable or too short.

@@ -131,7 +131,7 @@ TEST_F(Documents, TokenFilesAreReadBack) {
         writer.commit();
       }
       const std::vector<std::string> names = {file};
-      const auto sources = open_token_files(names, type == TokenType::u16 ? "uint16" : "uint32", 70000, "data.tokens");
+      const auto sources = open_token_files(names, type == TokenType::u16 ? "uint16" : "uint32", 70000, "tokens");
       const TokenStream& stream = sources.at(0).stream;
       std::vector<std::int32_t> read(static_cast<std::size_t>(stream.size()));
       stream.read(0, read);
@@ -176,8 +176,8 @@ TEST_F(Documents, TextThatDoesNotFitIsRefused) {
   options.text_memory = 1000;
   const std::string message = refusal([&] { open_data(config, {.context = 16}, options); });
   expect_contains(message, "trireme tokenize");
-  expect_contains(message, "data.tokens");
-  expect_contains(refusal([&] { open_data(config, {.context = 16, .vocab = 100}); }), "model.vocab = 100");
+  expect_contains(message, "name that in tokens");
+  expect_contains(refusal([&] { open_data(config, {.context = 16, .vocab = 100}); }), "vocab = 100");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ TokenType narrowest(std::int64_t vocab) {
 }  // namespace
 
 TokenStream encode_text(std::span<const TextFile> files, const Tokenizer& tokenizer, const EncodeOptions& options,
-                        std::uint64_t max_bytes, const std::string& key) {
+                        std::uint64_t max_bytes, std::string_view key, const OptionNames& names) {
   const TokenType type = narrowest(tokenizer.vocab());
   const auto width = static_cast<std::size_t>(type);
   EncodeOptions with_check = options;
@@ -33,15 +33,15 @@ TokenStream encode_text(std::span<const TextFile> files, const Tokenizer& tokeni
     if (foreseen > static_cast<double>(max_bytes))
       refuse(
           "{}: its tokens would take about {} of memory, more than half of what there is; write them to a file with "
-          "`trireme tokenize --tokenizer … --out data.bin …` and name that in data.tokens",
-          key, format_bytes(static_cast<std::uint64_t>(foreseen)));
+          "`trireme tokenize --tokenizer … --out data.bin …` and name that in {}",
+          key, format_bytes(static_cast<std::uint64_t>(foreseen)), names.tokens);
   };
   TokenStream stream;
   encode_documents(files, tokenizer, with_check, [&](std::span<const std::int32_t> tokens) {
     auto block = std::make_shared<std::vector<std::byte>>(tokens.size() * width);
     // Little-endian: the first bytes of a token are its narrow form.
     for (std::size_t i = 0; i < tokens.size(); ++i) std::memcpy(block->data() + i * width, &tokens[i], width);
-    stream.append(key, block, *block, type);
+    stream.append(std::string(key), block, *block, type);
   });
   return stream;
 }

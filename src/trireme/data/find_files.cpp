@@ -13,7 +13,7 @@ namespace trireme::data {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> find_files(const std::string& pattern, const std::string& key) {
+std::vector<std::string> find_files(const std::string& pattern, std::string_view key) {
   std::error_code ignored;
   if (fs::is_directory(pattern, ignored))
     refuse("{}: {} is a folder; name its files with a pattern such as \"{}/*.bin\"", key, pattern, pattern);
@@ -32,7 +32,7 @@ bool is_glob(const std::string& pattern) { return pattern.find_first_of("*?[{") 
 
 namespace {
 
-WeightedPattern parse_weight(const std::string& text, const std::string& key) {
+WeightedPattern parse_weight(const std::string& text, std::string_view key) {
   std::error_code ignored;
   const std::size_t at = text.rfind('@');
   if (at == std::string::npos || fs::exists(text, ignored)) return {text, std::nullopt};
@@ -47,7 +47,7 @@ WeightedPattern parse_weight(const std::string& text, const std::string& key) {
 
 }  // namespace
 
-std::vector<WeightedPattern> parse_weights(std::span<const std::string> texts, const std::string& key) {
+std::vector<WeightedPattern> parse_weights(std::span<const std::string> texts, std::string_view key) {
   std::vector<WeightedPattern> patterns;
   for (const std::string& text : texts) {
     patterns.push_back(parse_weight(text, key));

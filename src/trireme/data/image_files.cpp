@@ -50,7 +50,7 @@ bool is_test_name(const std::string& name) {
 }
 
 // The labels of an image file: "images" and the dimensions replaced in its name.
-std::string labels_beside(const std::string& path, const std::string& key) {
+std::string labels_beside(const std::string& path, std::string_view key) {
   const fs::path images(path);
   const std::string name = images.filename().string();
   const std::size_t at = name.rfind("images");
@@ -70,7 +70,7 @@ std::string labels_beside(const std::string& path, const std::string& key) {
   refuse("{}: there are no labels for {}: looked for {}", key, path, fmt::join(tried, " and "));
 }
 
-ImageSet open_file(const std::string& path, const std::string& key) {
+ImageSet open_file(const std::string& path, std::string_view key) {
   const auto file = std::make_shared<const MappedFile>(path);
   ImageSet set;
   std::vector<std::shared_ptr<const MappedFile>> files = {file};
@@ -86,7 +86,7 @@ ImageSet open_file(const std::string& path, const std::string& key) {
   return set;
 }
 
-ImageSet open_files(const Files& paths, const std::string& key) {
+ImageSet open_files(const Files& paths, std::string_view key) {
   ImageSet set;
   for (const std::string& path : paths) set.append(open_file(path, key));
   return set;
@@ -127,7 +127,7 @@ std::string advice_for(const fs::path& folder) {
   return "; MNIST's are called train-images-idx3-ubyte and train-labels-idx1-ubyte, CIFAR-10's data_batch_1.bin";
 }
 
-ImageFiles open_folder(const fs::path& folder, const std::string& key) {
+ImageFiles open_folder(const fs::path& folder, std::string_view key) {
   for (const char* below : {"", "MNIST/raw", "raw", "cifar-10-batches-bin", "cifar-100-binary"}) {
     const Found found = find_in(folder / below);
     if (found.train.empty()) continue;
@@ -262,7 +262,7 @@ ImageSet cifar_images(std::span<const std::byte> bytes, const std::string& name)
   return set;
 }
 
-ImageFiles open_image_files(const std::string& path, const std::string& key) {
+ImageFiles open_image_files(const std::string& path, std::string_view key) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return open_folder(path, key);
   return {open_files(find_files(path, key), key), {}};

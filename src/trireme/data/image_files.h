@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/core/mapped_file.h"
@@ -51,9 +52,9 @@ struct ImageFiles {
 
 // What `path` names. A folder with MNIST's names (train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-…; any prefix,
 // '.' for '-' before idx), CIFAR-10's (data_batch_1.bin …, test_batch.bin) or CIFAR-100's (train.bin, test.bin), itself
-// or in the folder that their archives unpack to; or a file or glob, which gives no test part. `key` names the
-// configuration key in refusals.
-ImageFiles open_image_files(const std::string& path, const std::string& key);
+// or in the folder that their archives unpack to; or a file or glob, which gives no test part. `key` is what
+// messages call that which named it.
+ImageFiles open_image_files(const std::string& path, std::string_view key);
 
 // The parts that `open_image_files` is made of, over bytes that stay where they are.
 // IDX: images of three dimensions (count, height, width) or four (channels last), and one label for each.

@@ -103,7 +103,7 @@ TEST(ImageFiles, AShareToHoldOutIsForFilesWithoutTests) {
   config.images = folder.path();
   config.holdout = 0.4;
   const Data data = open_data(config, {.images = true});
-  expect_contains(data.summary, "warning data.holdout = 0.4 has no effect");
+  expect_contains(data.summary, "warning holdout = 0.4 has no effect");
   EXPECT_EQ(data.eval->samples(), 8);
 }
 
@@ -117,8 +117,8 @@ TEST(ImageFiles, Cifar10) {
   Batch batch;
   Sampler(data.train, Order::sequential, 1, 35).fill(0, {{0, 35}}, batch);
   // Planes become channels: pixels of one value stay in order, whatever the normalisation.
-  const ImageSet set = open_image_files(folder.path("c/cifar-10-batches-bin/data_batch_1.bin"), "data.images").train;
-  const Normalisation n = normalisation_of(open_image_files(folder.path("c"), "data.images").train);
+  const ImageSet set = open_image_files(folder.path("c/cifar-10-batches-bin/data_batch_1.bin"), "images").train;
+  const Normalisation n = normalisation_of(open_image_files(folder.path("c"), "images").train);
   for (const std::size_t image : {0U, 3U})
     for (const std::size_t y : {0U, 31U})
       for (const std::size_t x : {0U, 1U, 30U})
@@ -155,9 +155,9 @@ TEST(ImageFiles, TheModelMustFit) {
   const Folder folder;
   write_mnist(folder);
   const auto refused = [&](const SampleShape& shape) { return refusal([&] { open(folder.path(), shape); }); };
-  expect_contains(refused({.images = true, .image = 28}), "set model.image = 6");
-  expect_contains(refused({.images = true, .image = 6, .channels = 3}), "set model.channels = 1");
-  expect_contains(refused({.images = true, .classes = 9}), "set model.classes = 10");
+  expect_contains(refused({.images = true, .image = 28}), "set image = 6");
+  expect_contains(refused({.images = true, .image = 6, .channels = 3}), "set channels = 1");
+  expect_contains(refused({.images = true, .classes = 9}), "set classes = 10");
   EXPECT_EQ(open(folder.path(), {.images = true, .classes = 12}).shape.classes, 12);
 }
 
@@ -229,7 +229,7 @@ TEST_F(Augmented, DependsOnSeedStepAndRowAlone) {
 
 // What is read is one of the 9 × 9 × 2 changed images, each of them about as often as the others.
 TEST_F(Augmented, CropsAndFlips) {
-  const ImageSet set = open_image_files(folder_.path(), "data.images").train;
+  const ImageSet set = open_image_files(folder_.path(), "images").train;
   const Normalisation n = normalisation_of(set);
   const ImageDataset plain(set, n);
   const ImageDataset changed(set, n, {.crop = true, .flip = true});
@@ -279,7 +279,8 @@ TEST_F(Augmented, HeldOutImagesStayAsTheyAre) {
   Sampler(data.eval, Order::sequential, 1, 4).fill(0, {{0, 4}}, first);
   Sampler(data.eval, Order::sequential, 2, 4).fill(9, {{0, 4}}, second);
   EXPECT_EQ(first.images, second.images);
-  EXPECT_NE(refusal([&] { open(folder_.path(), {.images = true}, "rotate"); }).find("data.augment"), std::string::npos);
+  EXPECT_NE(refusal([&] { open(folder_.path(), {.images = true}, "rotate"); }).find("augment must be"),
+            std::string::npos);
 }
 
 }  // namespace

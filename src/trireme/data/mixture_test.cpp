@@ -131,7 +131,7 @@ TEST_F(MixedTokens, BadWeights) {
   expect_contains(refused(), "must be a number above 0");
   config_.tokens = {folder_.path("a.bin@1"), folder_.path("b.bin@1")};
   config_.eval = config_.tokens;
-  expect_contains(refused(), "data.eval: mixing weights have no use");
+  expect_contains(refused(), "eval: mixing weights have no use");
 }
 
 }  // namespace

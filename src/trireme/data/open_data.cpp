@@ -34,26 +34,26 @@ std::string mixture_text(const std::vector<WeightedDataset>& parts, const Datase
   return fmt::format("{} ({}), ", counted(parts.size(), "source"), fmt::join(shown, ", "));
 }
 
-Streams cut_tail(const TokenStream& stream, double share, std::int64_t context, const std::string& what) {
+Streams cut_tail(const TokenStream& stream, double share, std::int64_t context, const std::string& what,
+                 const OptionNames& names) {
   const auto part = static_cast<std::int64_t>(share * static_cast<double>(stream.size()));
   const std::int64_t held_out = std::max(part, context + 1);
   if (stream.size() < context + 1)
-    refuse(
-        "{}: {} tokens are too few for one sequence of model.context = {}, which needs {}; give more data, or a "
-        "smaller model.context",
-        what, format_count(static_cast<std::uint64_t>(stream.size())), context, context + 1);
+    refuse("{}: {} tokens are too few for one sequence of {} = {}, which needs {}; give more data, or a smaller {}",
+           what, format_count(static_cast<std::uint64_t>(stream.size())), names.context, context, context + 1,
+           names.context);
   if (stream.size() - held_out < context + 1)
     refuse(
-        "{}: {} tokens are too few to train on and to hold out {} of them with model.context = {}; set "
-        "data.holdout = 0, name data.eval, or give more data",
+        "{}: {} tokens are too few to train on and to hold out {} of them with {} = {}; set {} = 0, name "
+        "{}, or give more data",
         what, format_count(static_cast<std::uint64_t>(stream.size())),
-        format_count(static_cast<std::uint64_t>(held_out)), context);
+        format_count(static_cast<std::uint64_t>(held_out)), names.context, context, names.holdout, names.eval);
   return {stream.slice(0, stream.size() - held_out), stream.slice(stream.size() - held_out, stream.size())};
 }
 
 Data open_data(const DataConfig& config, const SampleShape& shape, const OpenOptions& options) {
-  if (shape.images) return open_images(config, shape);
-  return config.tokens.empty() ? open_text(config, shape, options) : open_tokens(config, shape);
+  if (shape.images) return open_images(config, shape, options.names);
+  return config.tokens.empty() ? open_text(config, shape, options) : open_tokens(config, shape, options.names);
 }
 
 }  // namespace trireme::data

@@ -11,8 +11,8 @@ namespace trireme::data {
 
 // open_data for each kind of data.
 Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOptions& options);
-Data open_tokens(const DataConfig& config, const SampleShape& shape);
-Data open_images(const DataConfig& config, const SampleShape& shape);
+Data open_tokens(const DataConfig& config, const SampleShape& shape, const OptionNames& names);
+Data open_images(const DataConfig& config, const SampleShape& shape, const OptionNames& names);
 
 // What they share.
 struct Streams {
@@ -20,7 +20,8 @@ struct Streams {
   TokenStream eval;
 };
 // The last part of the stream is held out: `share` of it, and at least one sample. `what` names the stream ("data").
-Streams cut_tail(const TokenStream& stream, double share, std::int64_t context, const std::string& what = "data");
+Streams cut_tail(const TokenStream& stream, double share, std::int64_t context, const std::string& what,
+                 const OptionNames& names);
 
 // One dataset as it is, several by their weights.
 struct WeightedDataset {

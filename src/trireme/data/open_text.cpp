@@ -35,12 +35,12 @@ class TextReader {
   TextReader(const DataConfig& config, const OpenOptions& options)
       : options_(options),
         plain_(config.tokenizer == "bytes"),
-        tokenizer_(open_tokenizer(config.tokenizer, "data.tokenizer")) {}
+        tokenizer_(open_tokenizer(config.tokenizer, std::string(options.names.tokenizer))) {}
 
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
   bool plain() const { return plain_; }
 
-  TokenStream read(std::span<const TextFile> files, const std::string& key) const {
+  TokenStream read(std::span<const TextFile> files, std::string_view key) const {
     const bool json_lines =
         std::any_of(files.begin(), files.end(), [](const TextFile& file) { return holds_json_lines(file.path); });
     if (plain_ && !json_lines) return read_text(files);
@@ -56,7 +56,7 @@ class TextReader {
           megabytes(p.total_bytes), format_count(p.tokens));
     };
     const std::uint64_t most = options_.text_memory > 0 ? options_.text_memory : usable_memory() / 2;
-    return encode_text(files, *tokenizer_, encode, most, key);
+    return encode_text(files, *tokenizer_, encode, most, key, options_.names);
   }
 
  private:
@@ -72,56 +72,56 @@ struct TextSource {
   std::vector<TextFile> files;
 };
 
-std::vector<TextSource> find_sources(const DataConfig& config) {
-  const std::vector<WeightedPattern> patterns = parse_weights(config.text, "data.text");
-  if (patterns.empty()) refuse("data.text is empty: name files, folders or globs");
-  if (!patterns.front().weight) return {{"data", 1, find_text_files(config.text, "data.text")}};
+std::vector<TextSource> find_sources(const DataConfig& config, std::string_view key) {
+  const std::vector<WeightedPattern> patterns = parse_weights(config.text, key);
+  if (patterns.empty()) refuse("{} is empty: name files, folders or globs", key);
+  if (!patterns.front().weight) return {{"data", 1, find_text_files(config.text, key)}};
   std::vector<TextSource> sources;
   for (const WeightedPattern& pattern : patterns)
-    sources.push_back({pattern.pattern, *pattern.weight, find_text_files({&pattern.pattern, 1}, "data.text")});
+    sources.push_back({pattern.pattern, *pattern.weight, find_text_files({&pattern.pattern, 1}, key)});
   return sources;
 }
 
-// A source's text, part of it held out as `data.holdout` says; `held_out` becomes what of it in words.
+// A source's text, the share `holdout` of it held out; `held_out` becomes what of it in words.
 Streams read_source(const TextReader& reader, const TextSource& source, double holdout, std::int64_t context,
-                    std::string& held_out) {
+                    const OptionNames& names, std::string& held_out) {
   const std::vector<TextFile>& files = source.files;
-  if (holdout <= 0) return {reader.read(files, "data.text"), {}};
+  if (holdout <= 0) return {reader.read(files, names.text), {}};
   if (files.size() == 1) {
-    Streams streams = cut_tail(reader.read(files, "data.text"), holdout, context, source.pattern);
+    Streams streams = cut_tail(reader.read(files, names.text), holdout, context, source.pattern, names);
     const auto tail = static_cast<std::uint64_t>(streams.eval.size());
     held_out = fmt::format("its last {} held out", reader.plain() ? megabytes(tail) : format_count(tail) + " tokens");
     return streams;
   }
   if (total_bytes(files) <= static_cast<std::uint64_t>(context))
-    refuse(
-        "{}: {} with {} in all are too short for one sequence of model.context = {}; give more text, or a smaller "
-        "model.context",
-        source.pattern, counted(files.size(), "text file"), megabytes(total_bytes(files)), context);
+    refuse("{}: {} with {} in all are too short for one sequence of {} = {}; give more text, or a smaller {}",
+           source.pattern, counted(files.size(), "text file"), megabytes(total_bytes(files)), names.context, context,
+           names.context);
   // A token has at least one byte, as a rule several: four times as many bytes as tokens are needed.
   const auto least = static_cast<std::uint64_t>(context + 1) * (reader.plain() ? 1 : 4);
   const Split split = split_files(files, holdout, least);
   if (split.held_out.empty() || split.train.empty())
     refuse(
-        "{}: {} are too short to train on some and hold out others whole with model.context = {}; set "
-        "data.holdout = 0, name data.eval, or give more text",
-        source.pattern, counted(files.size(), "text file"), context);
+        "{}: {} are too short to train on some and hold out others whole with {} = {}; set {} = 0, name {}, or give "
+        "more text",
+        source.pattern, counted(files.size(), "text file"), names.context, context, names.holdout, names.eval);
   held_out = counted(split.held_out.size(), "whole file") + " held out";
   // Of few files one is more than was asked for.
   const double share = static_cast<double>(total_bytes(split.held_out)) / static_cast<double>(total_bytes(files));
   if (share > 2 * holdout) held_out += fmt::format(", {:.0f}% of the bytes", 100 * share);
-  return {reader.read(split.train, "data.text"), reader.read(split.held_out, "data.text")};
+  return {reader.read(split.train, names.text), reader.read(split.held_out, names.text)};
 }
 
 }  // namespace
 
 Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOptions& options) {
+  const OptionNames& names = options.names;
   const TextReader reader(config, options);
   const std::int64_t vocab = reader.tokenizer()->vocab();
   if (shape.vocab != 0 && shape.vocab < vocab)
-    refuse("model.vocab = {} is too small for the tokenizer \"{}\", which has {} tokens", shape.vocab, config.tokenizer,
-           vocab);
-  const std::vector<TextSource> sources = find_sources(config);
+    refuse("{} = {} is too small for the tokenizer \"{}\", which has {} tokens", names.vocab, shape.vocab,
+           config.tokenizer, vocab);
+  const std::vector<TextSource> sources = find_sources(config, names.text);
   Data data;
   data.vocab = std::max(shape.vocab, vocab);
   data.tokenizer = reader.tokenizer();
@@ -129,20 +129,21 @@ Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOpt
   TokenStream train;
   TokenStream eval;
   if (!config.eval.empty()) {
-    const std::vector<TextFile> files = find_text_files(config.eval, "data.eval");
-    eval = reader.read(files, "data.eval");
+    const std::vector<TextFile> files = find_text_files(config.eval, names.eval);
+    eval = reader.read(files, names.eval);
     held_out = counted(files.size(), "other file") + " for evaluation";
   }
   std::vector<WeightedDataset> parts;
   std::size_t files = 0;
   std::uint64_t bytes = 0;
   for (const TextSource& source : sources) {
-    Streams streams = read_source(reader, source, config.eval.empty() ? config.holdout : 0, shape.context, held_out);
+    Streams streams =
+        read_source(reader, source, config.eval.empty() ? config.holdout : 0, shape.context, names, held_out);
     if (config.eval.empty()) eval.append(streams.eval);
     train.append(streams.train);
     const std::string what = sources.size() == 1 ? "training text" : "training " + source.pattern;
     parts.push_back({source.pattern,
-                     std::make_shared<TokenDataset>(std::move(streams.train), shape.context, data.vocab, what),
+                     std::make_shared<TokenDataset>(std::move(streams.train), shape.context, data.vocab, what, names),
                      source.weight});
     files += source.files.size();
     bytes += total_bytes(source.files);
@@ -150,7 +151,7 @@ Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOpt
   data.train = mix(parts);
   if (parts.size() > 1 && config.eval.empty() && eval.size() > 0)
     held_out = format_count(static_cast<std::uint64_t>(eval.size())) + " tokens held out";
-  const bool only_headers = config.text == std::vector<std::string>{kStandardHeaders};
+  const bool only_headers = config.text == std::vector<std::string>{kCxxHeaders};
   std::string amount = megabytes(bytes);
   if (!reader.plain())
     amount += fmt::format(", {} tokens by {}", format_count(static_cast<std::uint64_t>(train.size() + eval.size())),
@@ -159,7 +160,7 @@ Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOpt
                              mixture_text(parts, *data.train), held_out);
   if (eval.size() > 0) {
     data.unigram_entropy = unigram_cross_entropy(train, eval, vocab);
-    data.eval = std::make_shared<TokenDataset>(std::move(eval), shape.context, data.vocab, "held-out text");
+    data.eval = std::make_shared<TokenDataset>(std::move(eval), shape.context, data.vocab, "held-out text", names);
   }
   return data;
 }

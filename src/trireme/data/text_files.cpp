@@ -42,7 +42,7 @@ bool hidden(const fs::path& path) { return path.filename().string().starts_with(
 
 class Finder {
  public:
-  explicit Finder(std::string key) : key_(std::move(key)) {}
+  explicit Finder(std::string_view key) : key_(key) {}
 
   void add_file(const fs::path& path, const std::string& name) {
     std::error_code error;
@@ -96,20 +96,20 @@ std::vector<std::string> standard_header_folders() {
     }
     if (!folders.empty()) return folders;
   }
-  return {kStandardHeaders};
+  return {kCxxHeaders};
 }
 
-std::vector<TextFile> find_text_files(std::span<const std::string> paths, const std::string& key) {
+std::vector<TextFile> find_text_files(std::span<const std::string> paths, std::string_view key) {
   Finder finder(key);
   for (const std::string& path : paths) {
-    if (path == kStandardHeaders) {
+    if (path == kCxxHeaders) {
       for (const std::string& folder : standard_header_folders()) {
         std::error_code unknown;
         if (!fs::is_directory(folder, unknown))
           refuse(
               "{}: this machine has no C++ standard library headers (no c++ on the path, no {}); name files or "
               "folders of text",
-              key, kStandardHeaders);
+              key, kCxxHeaders);
         finder.add_folder(folder);
       }
       continue;

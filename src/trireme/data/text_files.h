@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/data/token_stream.h"
@@ -14,14 +15,15 @@ struct TextFile {
   std::uint64_t bytes = 0;
 };
 
-// The folders of the C++ standard library's headers, asked of the compiler; kStandardHeaders where there is none.
+// The folders of the C++ standard library's headers, asked of the compiler; kCxxHeaders where there is none.
 std::vector<std::string> standard_header_folders();
 
 // The files that `paths` (or globs) name: listed files as they are; of folders every text file below them, in order of
 // their path,
 // without hidden ones and links to folders (a file with a zero byte near its beginning is no text). Empty files and
-// repetitions are left out. kStandardHeaders stands for the folders above. `key` names the configuration key in errors.
-std::vector<TextFile> find_text_files(std::span<const std::string> paths, const std::string& key);
+// repetitions are left out. kCxxHeaders stands for the folders above. `key` is what messages call that which named
+// them.
+std::vector<TextFile> find_text_files(std::span<const std::string> paths, std::string_view key);
 
 // Cuts `files` in two, whole files on both sides, so that `held_out` has about `share` of the bytes and at least
 // `least`. Which files depends on their names alone, so losses of runs with different seeds compare.

@@ -84,15 +84,15 @@ std::optional<TokenType> type_of(const Choice<RawTokens>& given) {
 }
 
 Format format_of(std::span<const std::byte> bytes, const std::string& path, const Choice<RawTokens>& token_type,
-                 std::int64_t vocab) {
+                 std::int64_t vocab, const OptionNames& names) {
   const std::optional<TokenType> given = type_of(token_type);
   auto format = llmc_format(bytes, path);
   const char* const says = format ? "its header" : "its .idx";
   if (!format) format = megatron_format(bytes.size(), path);
   if (!format) return {given.value_or(vocab <= 65536 ? TokenType::u16 : TokenType::u32), 0, true};
   if (given && *given != format->type)
-    refuse("{}: {} says that its tokens are {}, and data.token_type = \"{}\"; leave it out, it is for raw files", path,
-           says, name_of(format->type), token_type);
+    refuse("{}: {} says that its tokens are {}, and {} = \"{}\"; leave it out, it is for raw files", path, says,
+           name_of(format->type), names.token_type, token_type);
   return *format;
 }
 
@@ -115,10 +115,10 @@ std::optional<TokenType> fitting_type(std::span<const std::byte> bytes, TokenTyp
 
 // What helps where one of a raw file's tokens, `bytes` from `first` on in the stream, is not below `vocab`.
 std::string other_reading(const TokenStream& stream, std::int64_t first, std::span<const std::byte> bytes,
-                          TokenType type, std::int64_t vocab) {
+                          TokenType type, std::int64_t vocab, const OptionNames& names) {
   if (const auto other = fitting_type(bytes, type, vocab))
-    return fmt::format("; read as {} and not as {} its tokens are: set data.token_type = \"{}\"", name_of(*other),
-                       name_of(type), name_of(*other));
+    return fmt::format("; read as {} and not as {} its tokens are: set {} = \"{}\"", name_of(*other), name_of(type),
+                       names.token_type, name_of(*other));
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(last_checked(stream, first) - first));
   stream.read(first, tokens);
   // What is no id at all is read as a number below 0.
@@ -126,45 +126,47 @@ std::string other_reading(const TokenStream& stream, std::int64_t first, std::sp
   const bool known = looks_wider(bytes, TokenType::u16, false) == type;
   if (*least < 0 && (known || type == TokenType::i64))
     return "; it has numbers below 0 or above 2147483647, which no vocabulary has";
-  if (known) return fmt::format("; set model.vocab = {} at least", std::int64_t{*most} + 1);
-  return fmt::format("; if its tokens are not {}, set data.token_type, else model.vocab", name_of(type));
+  if (known) return fmt::format("; set {} = {} at least", names.vocab, std::int64_t{*most} + 1);
+  return fmt::format("; if its tokens are not {}, set {}, else {}", name_of(type), names.token_type, names.vocab);
 }
 
 // Appends the file's tokens, having looked at the first of them.
 void append_file(TokenStream& stream, const std::string& path, const Choice<RawTokens>& token_type, std::int64_t vocab,
-                 const std::string& key, bool random) {
+                 std::string_view key, bool random, const OptionNames& names) {
   const auto file = std::make_shared<MappedFile>(path);
   if (random) file->expect_random_reads();
-  const Format format = format_of(file->bytes(), path, token_type, vocab);
+  const Format format = format_of(file->bytes(), path, token_type, vocab, names);
   const auto bytes = file->bytes().subspan(format.header);
   if (bytes.empty()) refuse("{}: {} holds no tokens", key, path);
   // Of a type that is given too: half of what is trained on would be zeros, without a word.
   const bool given = token_type != RawTokens::automatic;
-  if (const auto other = format.raw ? looks_otherwise(bytes, format.type, given) : std::nullopt) {
+  if (const auto other = format.raw ? looks_otherwise(bytes, format.type, given, names) : std::nullopt) {
     const char* type = name_of(format.type);
     if (!looks_otherwise(bytes, format.type, true))
-      refuse("{}: {} {} (to read it as {} all the same, set data.token_type = \"{}\")", key, path, *other, type, type);
+      refuse("{}: {} {} (to read it as {} all the same, set {} = \"{}\")", key, path, *other, type, names.token_type,
+             type);
     refuse("{}: {} {} (it is read as {}; if it is that all the same, llm.c's header can say so)", key, path, *other,
            type);
   }
   if (bytes.size() % static_cast<std::size_t>(format.type) != 0)
-    refuse("{}: {} has {} bytes, no whole number of {}-byte tokens (data.token_type = \"{}\")", key, path, bytes.size(),
-           static_cast<int>(format.type), token_type);
+    refuse("{}: {} has {} bytes, no whole number of {}-byte tokens ({} = \"{}\")", key, path, bytes.size(),
+           static_cast<int>(format.type), names.token_type, token_type);
   const std::int64_t first = stream.size();
   stream.append(path, std::shared_ptr<const MappedFile>(file), bytes, format.type);
-  if (const auto wrong = stream.beyond(vocab, first, last_checked(stream, first)))
-    refuse("{}{}", *wrong, format.raw ? other_reading(stream, first, bytes, format.type, vocab) : "");
+  if (const auto wrong = stream.beyond(vocab, first, last_checked(stream, first), names.vocab))
+    refuse("{}{}", *wrong, format.raw ? other_reading(stream, first, bytes, format.type, vocab, names) : "");
 }
 
 }  // namespace
 
 std::vector<TokenSource> open_token_files(std::span<const std::string> patterns, const Choice<RawTokens>& token_type,
-                                          std::int64_t vocab, const std::string& key, bool random) {
+                                          std::int64_t vocab, std::string_view key, bool random,
+                                          const OptionNames& names) {
   std::vector<TokenSource> sources;
   for (const WeightedPattern& pattern : parse_weights(patterns, key)) {
     if (sources.empty() || pattern.weight) sources.push_back({pattern.pattern, pattern.weight.value_or(1), {}, 0});
     for (const std::string& path : find_files(pattern.pattern, key)) {
-      append_file(sources.back().stream, path, token_type, vocab, key, random);
+      append_file(sources.back().stream, path, token_type, vocab, key, random, names);
       ++sources.back().files;
     }
   }

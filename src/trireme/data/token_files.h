@@ -2,8 +2,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "trireme/core/option_names.h"
 #include "trireme/data/data_config.h"
 #include "trireme/data/token_stream.h"
 
@@ -21,11 +23,12 @@ struct TokenSource {
 // they make one source, end to end; with them ("shard-*.bin@0.7", on every pattern or none) one source each.
 //
 // Known by their first bytes: llm.c's files (uint16 and uint32) and Megatron's .bin with its .idx next to it; anything
-// else is raw little-endian tokens of `token_type` ("auto": uint16 if vocab <= 65536, else uint32). `key` names the
-// configuration key in errors. Refuses what is missing, empty, malformed or begins with tokens beyond the vocabulary,
-// and what looks like something else (token_layout.h). `random`: samples will be read in no order, and of
+// else is raw little-endian tokens of `token_type` ("auto": uint16 if vocab <= 65536, else uint32). `key` is what
+// messages call that which named the files. Refuses what is missing, empty, malformed or begins with tokens beyond the
+// vocabulary, and what looks like something else (token_layout.h). `random`: samples will be read in no order, and of
 // files larger than memory nothing is read ahead.
 std::vector<TokenSource> open_token_files(std::span<const std::string> patterns, const Choice<RawTokens>& token_type,
-                                          std::int64_t vocab, const std::string& key, bool random = false);
+                                          std::int64_t vocab, std::string_view key, bool random = false,
+                                          const OptionNames& names = {});
 
 }  // namespace trireme::data

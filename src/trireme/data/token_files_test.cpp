@@ -44,9 +44,9 @@ TEST(Tokens, WhatLooksLikeSomethingElseIsRefused) {
     return refusal([&] { open_data(tokens_config(path), {.context = 8, .vocab = vocab}); });
   };
   const std::string wide = folder.write_tokens("wide.bin", counting<std::uint32_t>(200, 300));
-  expect_contains(refused(wide), "data.tokens");
+  expect_contains(refused(wide), "tokens: ");
   expect_contains(refused(wide), "wide.bin looks like uint32");
-  expect_contains(refused(wide), "data.token_type = \"uint32\"");
+  expect_contains(refused(wide), "token_type = \"uint32\"");
   DataConfig config = tokens_config(wide);
   config.token_type = "uint32";
   EXPECT_EQ(open_data(config, {.context = 8, .vocab = 300}).train->samples(), 24);
@@ -63,7 +63,7 @@ TEST(Tokens, WhatLooksLikeSomethingElseIsRefused) {
   expect_contains(refused(widest, 70000), "looks like int64");
   for (const char* type : {"uint16", "uint32"})
     expect_contains(refused_as(widest, type),
-                    "looks like int64 (the upper bytes of every eight are 0); set data.token_type = \"int64\"");
+                    "looks like int64 (the upper bytes of every eight are 0); set token_type = \"int64\"");
   config = tokens_config(widest);
   config.token_type = "int64";
   const Data read = open_data(config, {.context = 8, .vocab = 300});
@@ -72,18 +72,18 @@ TEST(Tokens, WhatLooksLikeSomethingElseIsRefused) {
   Sampler(read.train, Order::sequential, 1, 1).fill(1, {{0, 1}}, batch);
   EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{8, 9, 10, 11, 12, 13, 14, 15}));
   std::vector<std::int64_t> huge(200, std::int64_t{5} << 32);
-  expect_contains(refused_as(folder.write_tokens("huge.bin", huge), "int64"), "is not below model.vocab");
+  expect_contains(refused_as(folder.write_tokens("huge.bin", huge), "int64"), "is not below vocab");
   std::string text;
   while (text.size() < 500) text += "Galères à trois rangs de rames.\n";
   expect_contains(refused(folder.write("book.txt", text)), "looks like text");
   expect_contains(refused(folder.write("a.npy", "\x93NUMPY\1" + std::string(200, '\0'))), "is a NumPy file");
   // Narrow tokens read as wide ones are far beyond the vocabulary.
   const std::string narrow = folder.write_tokens("narrow.bin", counting(200));
-  expect_contains(refused(narrow, 70000), "set data.token_type = \"uint16\"");
+  expect_contains(refused(narrow, 70000), "set token_type = \"uint16\"");
   for (const char* type : {"uint32", "int64"})
-    expect_contains(refused_as(narrow, type), std::string("read as uint16 and not as ") + type +
-                                                  " its tokens are: set data.token_type = \"uint16\"");
-  expect_contains(refused_as(wide, "int64"), "set data.token_type = \"uint32\"");
+    expect_contains(refused_as(narrow, type),
+                    std::string("read as uint16 and not as ") + type + " its tokens are: set token_type = \"uint16\"");
+  expect_contains(refused_as(wide, "int64"), "set token_type = \"uint32\"");
   // All zeros look like nothing in particular.
   const std::string zeros = folder.write_tokens("zeros.bin", std::vector<std::uint16_t>(200));
   EXPECT_EQ(open_data(tokens_config(zeros), {.context = 8, .vocab = 300}).train->samples(), 24);
@@ -115,13 +115,13 @@ TEST(Tokens, WiderIdsOfLargeVocabulariesAreRecognised) {
   const Folder folder;
   const std::string u32 = folder.write_tokens("large.u32", spread_ids<std::uint32_t>(20000, 128000));
   const std::string i64 = folder.write_tokens("large.i64", spread_ids<std::int64_t>(20000, 128000));
-  const char* second = "looks like uint32 (every second 16-bit number is small); set data.token_type = \"uint32\"";
+  const char* second = "looks like uint32 (every second 16-bit number is small); set token_type = \"uint32\"";
   expect_contains(refused_tokens(u32, 65536), second);
   expect_contains(refused_tokens(u32, 128256, "uint16"), second);
   expect_contains(refused_tokens(i64, 65536), "looks like int64 (the upper bytes of every eight are small)");
   for (const char* type : {"uint16", "uint32", "auto"})
-    expect_contains(refused_tokens(i64, 128256, type), "set data.token_type = \"int64\"");
-  expect_contains(refused_tokens(u32, 128256, "int64"), "set data.token_type = \"uint32\"");
+    expect_contains(refused_tokens(i64, 128256, type), "set token_type = \"int64\"");
+  expect_contains(refused_tokens(u32, 128256, "int64"), "set token_type = \"uint32\"");
   EXPECT_EQ(samples_of(u32, 128256, "uint32"), 2499);
   EXPECT_EQ(samples_of(i64, 128256, "int64"), 2499);
   // Masked positions change nothing.
@@ -137,7 +137,7 @@ TEST(Tokens, VocabularyIsNamedWhereTheTypeIsRight) {
   const std::string u32 = folder.write_tokens("large.u32", tokens);
   const std::string i64 = folder.write_tokens("large.i64", std::vector<std::int64_t>(tokens.begin(), tokens.end()));
   for (const std::string& wrong : {refused_tokens(u32, 65536, "uint32"), refused_tokens(i64, 65536, "int64")}) {
-    expect_contains(wrong, "is not below model.vocab = 65536; set model.vocab = 128000 at least");
+    expect_contains(wrong, "is not below vocab = 65536; set vocab = 128000 at least");
     EXPECT_EQ(wrong.find("token_type"), std::string::npos) << wrong;
   }
 }
@@ -150,7 +150,7 @@ TEST(Tokens, NumbersThatAreNoIdsAreShownAsTheyAre) {
     const std::string path = folder.write_tokens("odd.i64", tokens);
     const std::string wrong = refused_tokens(path, 256, "int64");
     const std::string is = number < 0 ? "negative, and must be at least 0 and below" : "not below";
-    expect_contains(wrong, "token " + std::to_string(number) + " at position 70 is " + is + " model.vocab = 256");
+    expect_contains(wrong, "token " + std::to_string(number) + " at position 70 is " + is + " vocab = 256");
     expect_contains(wrong, "which no vocabulary has");
     EXPECT_EQ(wrong.find("token_type"), std::string::npos) << wrong;
     for (const char* type : {"auto", "uint16", "uint32"})
@@ -173,7 +173,7 @@ TEST(Tokens, TypeThatIsGivenIsBelievedWithoutOverwhelmingEvidence) {
   for (const std::string& path : {every_second(200, 1000, 1), folder.write_tokens("few.u16", few)})
     EXPECT_GT(samples_of(path, 2000, "uint16"), 0);
   expect_contains(refused_tokens(every_second(200, 1000, 1), 2000),
-                  "to read it as uint16 all the same, set data.token_type = \"uint16\"");
+                  "to read it as uint16 all the same, set token_type = \"uint16\"");
   // Every second one 0 is enough, however few differ.
   for (const std::uint16_t values : std::vector<std::uint16_t>{1, 2, 20, 1000}) {
     const std::string path = every_second(4000, values, 1);
@@ -248,8 +248,7 @@ TEST(Tokens, IndexOfMegatronWithInt64) {
     tokens[17] = number;
     folder.write_tokens("m.bin", tokens);
     const std::string is = number < 0 ? "negative, and must be at least 0 and below" : "not below";
-    expect_contains(refusal(open),
-                    "token " + std::to_string(number) + " at position 17 is " + is + " model.vocab = 1000");
+    expect_contains(refusal(open), "token " + std::to_string(number) + " at position 17 is " + is + " vocab = 1000");
   }
 }
 
@@ -307,7 +306,7 @@ TEST(Tokens, ATypeThatTheHeaderContradictsIsRefused) {
   const std::string path = folder.write_tokens("x.bin", file);
   EXPECT_GT(samples_of(path, 1000, "uint16"), 0);
   expect_contains(refused_tokens(path, 1000, "uint32"),
-                  "its header says that its tokens are uint16, and data.token_type = \"uint32\"");
+                  "its header says that its tokens are uint16, and token_type = \"uint32\"");
 }
 
 // Mapped, not read: 40 GiB cost nothing but address space.
@@ -364,12 +363,12 @@ TEST(Tokens, BadInput) {
   expect_contains(refused(folder.path("x@home.bin"), shape), "there is no file " + folder.path("x@home.bin"));
   expect_contains(refused(folder.write("empty.bin", ""), shape), "holds no tokens");
   expect_contains(refused(folder.write("odd.bin", "abc"), shape), "no whole number of 2-byte tokens");
-  expect_contains(refused(folder.write_tokens("short.bin", counting(8)), shape), "model.context = 8");
+  expect_contains(refused(folder.write_tokens("short.bin", counting(8)), shape), "context = 8");
   std::vector<std::uint16_t> tokens = counting(50);
   tokens[17] = 100;
   expect_contains(refused(folder.write_tokens("big.bin", tokens), shape),
-                  "big.bin: token 100 at position 17 is not below model.vocab = 100");
-  expect_contains(refused(folder.path("big.bin"), {.context = 8}), "model.vocab must be given");
+                  "big.bin: token 100 at position 17 is not below vocab = 100");
+  expect_contains(refused(folder.path("big.bin"), {.context = 8}), "vocab must be given");
 }
 
 TEST(Tokens, BadTokenFarInsideIsFoundWhenRead) {

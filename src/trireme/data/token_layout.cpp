@@ -105,20 +105,22 @@ std::optional<TokenType> looks_wider(std::span<const std::byte> bytes, TokenType
   return wider ? std::optional(wider->type) : std::nullopt;
 }
 
-std::optional<std::string> looks_otherwise(std::span<const std::byte> bytes, TokenType type, bool given) {
+std::optional<std::string> looks_otherwise(std::span<const std::byte> bytes, TokenType type, bool given,
+                                           const OptionNames& names) {
   constexpr std::string_view kNumpy = "\x93NUMPY";
   if (bytes.size() >= kNumpy.size() && std::memcmp(bytes.data(), kNumpy.data(), kNumpy.size()) == 0)
     return "is a NumPy file; write the numbers alone, with array.astype(\"uint16\").tofile(…) or \"uint32\"";
   const std::span<const std::byte> first = bytes.first(std::min(bytes.size(), kLookedAt));
   if (first.size() < (given ? kEnoughWhereGiven : kEnough)) return std::nullopt;
-  if (is_text(first)) return "looks like text; name it in data.text, or turn it into tokens with `trireme tokenize`";
+  if (is_text(first))
+    return fmt::format("looks like text; name it in {}, or turn it into tokens with `trireme tokenize`", names.text);
   const auto wider = wider_than(bytes, type, given);
   if (!wider) return std::nullopt;
   if (wider->type == TokenType::i64)
-    return fmt::format("looks like int64 (the upper bytes of every eight are {}); set data.token_type = \"int64\"",
-                       wider->upper_parts);
-  return fmt::format("looks like uint32 (every second 16-bit number is {}); set data.token_type = \"uint32\"",
-                     wider->upper_parts);
+    return fmt::format("looks like int64 (the upper bytes of every eight are {}); set {} = \"int64\"",
+                       wider->upper_parts, names.token_type);
+  return fmt::format("looks like uint32 (every second 16-bit number is {}); set {} = \"uint32\"", wider->upper_parts,
+                     names.token_type);
 }
 
 }  // namespace trireme::data

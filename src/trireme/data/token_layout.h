@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "trireme/core/option_names.h"
 #include "trireme/data/token_stream.h"
 
 namespace trireme::data {
@@ -13,7 +14,8 @@ namespace trireme::data {
 // NumPy file, text. Nothing where they may well be. `given`: a person says that they are of `type`, and only
 // overwhelming evidence counts against it: some hundred numbers whose upper parts are all 0, or are small where many
 // different lower ones are found.
-std::optional<std::string> looks_otherwise(std::span<const std::byte> bytes, TokenType type, bool given);
+std::optional<std::string> looks_otherwise(std::span<const std::byte> bytes, TokenType type, bool given,
+                                           const OptionNames& names = {});
 
 // The wider type, if any, that the first bytes look like.
 std::optional<TokenType> looks_wider(std::span<const std::byte> bytes, TokenType type, bool given);

@@ -126,7 +126,8 @@ TokenStream TokenStream::slice(std::int64_t first, std::int64_t last) const {
   return result;
 }
 
-std::optional<std::string> TokenStream::beyond(std::int64_t vocab, std::int64_t first, std::int64_t last) const {
+std::optional<std::string> TokenStream::beyond(std::int64_t vocab, std::int64_t first, std::int64_t last,
+                                               std::string_view vocab_name) const {
   if (first >= last) return std::nullopt;
   for (std::size_t p = piece_of(first); p < pieces_.size() && pieces_[p].first < last; ++p) {
     const Piece& piece = pieces_[p];
@@ -135,21 +136,22 @@ std::optional<std::string> TokenStream::beyond(std::int64_t vocab, std::int64_t 
       const std::uint32_t token = token_at(piece.data, piece.type, i);
       if (static_cast<std::int64_t>(token) >= vocab)
         return fmt::format(
-            "{}: token {} at position {} is {} model.vocab = {}", piece.name, number_at(piece.data, piece.type, i),
+            "{}: token {} at position {} is {} {} = {}", piece.name, number_at(piece.data, piece.type, i),
             piece.file_offset + i,
             number_at(piece.data, piece.type, i) < 0 ? "negative, and must be at least 0 and below" : "not below",
-            vocab);
+            vocab_name, vocab);
     }
   }
   return std::nullopt;
 }
 
-TokenDataset::TokenDataset(TokenStream stream, std::int64_t context, std::int64_t vocab, const std::string& what)
-    : stream_(std::move(stream)), context_(context), vocab_(vocab) {
+TokenDataset::TokenDataset(TokenStream stream, std::int64_t context, std::int64_t vocab, const std::string& what,
+                           const OptionNames& names)
+    : stream_(std::move(stream)), context_(context), vocab_(vocab), vocab_name_(names.vocab) {
   if (stream_.size() < context + 1)
-    refuse("data: {} {} of {} are too few for model.context = {}, which needs at least {}",
+    refuse("data: {} {} of {} are too few for {} = {}, which needs at least {}",
            format_count(static_cast<std::uint64_t>(stream_.size())), stream_.size() == 1 ? "token" : "tokens", what,
-           context, context + 1);
+           names.context, context, context + 1);
 }
 
 void TokenDataset::resize(Batch& batch, std::int64_t rows) const {
@@ -170,7 +172,7 @@ void TokenDataset::read(std::int64_t sample, std::int64_t row, Batch& batch) con
     return static_cast<std::uint32_t>(token) >= static_cast<std::uint64_t>(vocab_);
   };
   if (bad(tokens[0]) || std::any_of(targets.begin(), targets.end(), bad))
-    fail("{}", stream_.beyond(vocab_, first, first + context_ + 1).value());
+    fail("{}", stream_.beyond(vocab_, first, first + context_ + 1, vocab_name_).value());
 }
 
 DataMemory TokenDataset::memory() const {

@@ -5,9 +5,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/core/mapped_file.h"
+#include "trireme/core/option_names.h"
 #include "trireme/data/dataset.h"
 
 namespace trireme::data {
@@ -30,7 +32,9 @@ class TokenStream {
   // Tokens [first, last) as a stream of their own.
   TokenStream slice(std::int64_t first, std::int64_t last) const;
   // What is wrong, naming file and position, if one of the tokens [first, last) is not below `vocab`.
-  std::optional<std::string> beyond(std::int64_t vocab, std::int64_t first, std::int64_t last) const;
+  // `vocab_name`: what messages call `vocab`.
+  std::optional<std::string> beyond(std::int64_t vocab, std::int64_t first, std::int64_t last,
+                                    std::string_view vocab_name = OptionNames{}.vocab) const;
 
   struct Piece {
     std::string name;
@@ -57,7 +61,8 @@ class TokenStream {
 class TokenDataset final : public Dataset {
  public:
   // Refuses a stream shorter than one sample; `what` names it ("training text").
-  TokenDataset(TokenStream stream, std::int64_t context, std::int64_t vocab, const std::string& what);
+  TokenDataset(TokenStream stream, std::int64_t context, std::int64_t vocab, const std::string& what,
+               const OptionNames& names = {});
 
   std::int64_t samples() const override { return (stream_.size() - 1) / context_; }
   std::int64_t tokens_per_sample() const override { return context_; }
@@ -71,6 +76,7 @@ class TokenDataset final : public Dataset {
   TokenStream stream_;
   std::int64_t context_;
   std::int64_t vocab_;
+  std::string_view vocab_name_;
 };
 
 }  // namespace trireme::data

@@ -5,6 +5,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+
+#include "trireme/core/option_names.h"
 
 namespace trireme::device {
 
@@ -17,19 +20,23 @@ class TierFile {
   static constexpr std::size_t kPage = 4096;
 
   // Refuses, naming the folder and how much was asked for, a folder that is missing, cannot be written or has no room.
-  TierFile(const std::filesystem::path& folder, std::size_t bytes);
+  // `names`: what messages call the option that named the folder.
+  TierFile(const std::filesystem::path& folder, std::size_t bytes, const OptionNames& names = {});
   ~TierFile();
   TierFile(const TierFile&) = delete;
   TierFile& operator=(const TierFile&) = delete;
 
   std::size_t bytes() const { return bytes_; }
   const std::filesystem::path& folder() const { return folder_; }
+  // As messages name it: "offload_dir = "/scratch"".
+  std::string named() const;
   int descriptor() const { return file_; }
   // False where the file system cannot: transfers then go through the cache.
   bool direct() const { return direct_; }
 
  private:
   std::filesystem::path folder_;
+  std::string_view option_;
   std::size_t bytes_;
   int file_ = -1;
   bool direct_ = true;

@@ -105,12 +105,12 @@ std::vector<float> permuted(const GgufParameter& p, std::vector<float> values, b
 
 }  // namespace
 
-std::vector<GgufParameter> gguf_parameters(const ModelConfig& model) {
+std::vector<GgufParameter> gguf_parameters(const ModelConfig& model, const OptionNames& names) {
   if (model.family == "gpt2" && model.head_dim != 0 && model.head_dim * model.heads != model.width)
-    refuse("model.head_dim = {}: a GGUF file of a GPT-2 has heads of model.width / model.heads = {}", model.head_dim,
-           model.width / model.heads);
+    refuse("{} = {}: a GGUF file of a GPT-2 has heads of {} / {} = {}", names.head_dim, model.head_dim, names.width,
+           names.heads, model.width / model.heads);
   std::vector<GgufParameter> parameters;
-  for (const HfTensor& tensor : hf_tensors(model)) {
+  for (const HfTensor& tensor : hf_tensors(model, names)) {
     GgufParameter p;
     p.ours = tensor.ours;
     p.shape = tensor.shape;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/core/option_names.h"
 #include "trireme/core/shape.h"
 #include "trireme/io/gguf.h"
 
@@ -19,15 +20,15 @@ struct GgufParameter {
   std::int64_t heads = 0;
   bool table = false;  // the embedding's or the output layer's
 };
-// Every parameter of a model. Refuses, by key, what the format's readers would compute in another way.
-std::vector<GgufParameter> gguf_parameters(const ModelConfig& model);
+// Every parameter of a model. Refuses, by option, what the format's readers would compute in another way.
+std::vector<GgufParameter> gguf_parameters(const ModelConfig& model, const OptionNames& names = {});
 
 // Rows of one of ours as theirs, and back.
 std::vector<float> to_gguf(const GgufParameter& parameter, std::vector<float> values);
 std::vector<float> from_gguf(const GgufParameter& parameter, std::vector<float> values);
 
 // What a Llama's scaled rotary embedding divides its frequencies by, one number for each: the tensor kRopeFactors, by
-// which readers scale. Empty where the frequencies are those of model.rope_theta alone, or all divided by one number.
+// which readers scale. Empty where the frequencies are those of rope_theta alone, or all divided by one number.
 inline constexpr const char* kRopeFactors = "rope_freqs.weight";
 std::vector<float> rope_factors(const ModelConfig& model);
 

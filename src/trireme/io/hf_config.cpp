@@ -20,10 +20,10 @@ using Json = nlohmann::ordered_json;
 
 // Both directions of one family.
 struct Family {
-  std::string_view name;  // their model_type and our model.family
+  std::string_view name;  // their model_type and our family
   std::string_view causal;
   std::string_view base;
-  void (*read)(const HfSettings&, HfConfig&);
+  void (*read)(const HfSettings&, const OptionNames&, HfConfig&);
   void (*write)(const ModelConfig&, Json&);
 };
 
@@ -78,14 +78,15 @@ constexpr auto kHarmless = std::to_array<std::string_view>({
 
 constexpr std::array<std::string_view, 3> kTokenKeys = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
-void note_dropout(const HfSettings& s, std::initializer_list<std::string_view> keys, HfConfig& out) {
+void note_dropout(const HfSettings& s, std::initializer_list<std::string_view> keys, const OptionNames& names,
+                  HfConfig& out) {
   for (const std::string_view key : keys)
     if (const double p = s.number(key, 0); p != 0)
       out.notes.push_back(
-          fmt::format("config.json has {} = {}; dropout in training is what model.dropout says", key, p));
+          fmt::format("config.json has {} = {}; dropout in training is what {} says", key, p, names.dropout));
 }
 
-void read_gpt2(const HfSettings& s, HfConfig& out) {
+void read_gpt2(const HfSettings& s, const OptionNames& names, HfConfig& out) {
   ModelConfig& m = out.model;
   m.width = s.size({"n_embd", "hidden_size"}, 768);
   m.layers = s.size({"n_layer", "num_hidden_layers"}, 12);
@@ -108,7 +109,7 @@ void read_gpt2(const HfSettings& s, HfConfig& out) {
   s.must_be("scale_attn_weights", true);
   s.must_be("scale_attn_by_inverse_layer_idx", false);
   s.must_be("add_cross_attention", false);
-  note_dropout(s, {"resid_pdrop", "embd_pdrop", "attn_pdrop"}, out);
+  note_dropout(s, {"resid_pdrop", "embd_pdrop", "attn_pdrop"}, names, out);
 }
 
 void write_gpt2(const ModelConfig& m, Json& out) {
@@ -184,7 +185,7 @@ Rope read_ropes(const HfSettings& s, HfConfig& out) {
   return ropes[0];
 }
 
-void read_llama(const HfSettings& s, HfConfig& out) {
+void read_llama(const HfSettings& s, const OptionNames& names, HfConfig& out) {
   ModelConfig& m = out.model;
   m.width = s.size({"hidden_size"}, 4096);
   m.layers = s.size({"num_hidden_layers"}, 32);
@@ -220,7 +221,7 @@ void read_llama(const HfSettings& s, HfConfig& out) {
       s.size({"original_max_position_embeddings"}, 0) != rope.original)
     s.refuse_value("original_max_position_embeddings",
                    fmt::format("contradicts the {} of the rotary scaling", rope.original));
-  note_dropout(s, {"attention_dropout"}, out);
+  note_dropout(s, {"attention_dropout"}, names, out);
 }
 
 void write_llama(const ModelConfig& m, Json& out) {
@@ -290,7 +291,7 @@ const Family& family_of(const HfSettings& s, const std::vector<std::string>& arc
 
 }  // namespace
 
-HfConfig read_hf_config(const std::string& folder) {
+HfConfig read_hf_config(const std::string& folder, const OptionNames& names) {
   const std::string path = config_path(folder);
   const nlohmann::json object = read_json_object(path);
   const HfSettings s(object, path);
@@ -308,7 +309,7 @@ HfConfig read_hf_config(const std::string& folder) {
   s.must_be("is_encoder_decoder", false);
   HfConfig out;
   out.model.family = family.name;
-  family.read(s, out);
+  family.read(s, names, out);
   for (const std::string_view key : kHarmless) s.ignore(key);
   note_unread(s, out);
   return out;
@@ -318,7 +319,7 @@ std::string hf_config_json(const ModelConfig& model, DType dtype, const std::str
   const auto family =
       std::find_if(kFamilies.begin(), kFamilies.end(), [&](const Family& f) { return f.name == model.family; });
   if (family == kFamilies.end())
-    refuse("model.family = \"{}\" has no counterpart in transformers; gpt2 and llama have", model.family);
+    refuse("family = \"{}\" has no counterpart in transformers; gpt2 and llama have", model.family);
   Json out;
   out["architectures"] = {family->causal};
   out["model_type"] = family->name;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/core/dtype.h"
+#include "trireme/core/option_names.h"
 
 namespace trireme::io {
 
@@ -19,8 +20,9 @@ struct HfConfig {
 // Reads FOLDER/config.json of the GPT-2 and Llama families, in the spelling of any transformers version: absent keys
 // have the defaults transformers gives them. Refuses, by key, whatever would make transformers compute something that
 // we do not: another activation, biases, another rotary scaling, quantised weights … Dropout is a choice of training,
-// not part of what the weights mean: model.dropout decides, and a note says what the folder had.
-HfConfig read_hf_config(const std::string& folder);
+// not part of what the weights mean: the run decides, and a note says what the folder had. `names`: what
+// notes call our options.
+HfConfig read_hf_config(const std::string& folder, const OptionNames& names = {});
 
 // config.json for weights of this model, loadable by transformers 4.43 and newer. `dtype` is that of the weights.
 // `generation` is the text of a generation_config.json whose special tokens config.json repeats; empty: there are none.

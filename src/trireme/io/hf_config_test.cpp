@@ -148,9 +148,9 @@ TEST_F(HfConfigTest, FilesThatAreNotOne) {
 
 TEST_F(HfConfigTest, WhatHasNoEffectIsNoted) {
   const HfConfig config = read(gpt2(R"(,"resid_pdrop":0.1,"use_cache":true,"favourite_colour":"red")"));
-  EXPECT_EQ(config.notes, (std::vector<std::string>{
-                              "config.json has resid_pdrop = 0.1; dropout in training is what model.dropout says",
-                              "config.json has \"favourite_colour\", which has no effect here"}));
+  EXPECT_EQ(config.notes,
+            (std::vector<std::string>{"config.json has resid_pdrop = 0.1; dropout in training is what dropout says",
+                                      "config.json has \"favourite_colour\", which has no effect here"}));
 }
 
 TEST_F(HfConfigTest, WhatIsWrittenReadsBack) {

@@ -72,10 +72,10 @@ constexpr std::array<Table, 2> kTables = {{
     {"llama", "model.", false, kLlama, {"layers.*.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"}},
 }};
 
-const Table& table_of(const ModelConfig& model) {
+const Table& table_of(const ModelConfig& model, const OptionNames& names = {}) {
   for (const Table& table : kTables)
     if (table.family == model.family) return table;
-  refuse("model.family = \"{}\" has no counterpart in transformers; gpt2 and llama have", model.family);
+  refuse("{} = \"{}\" has no counterpart in transformers; gpt2 and llama have", names.family, model.family);
 }
 
 std::int64_t extent(char dimension, const ModelConfig& m) {
@@ -131,13 +131,11 @@ bool matches(std::string_view name, std::string_view pattern) {
 
 }  // namespace
 
-std::vector<HfTensor> hf_tensors(const ModelConfig& model) {
-  const Table& table = table_of(model);
+std::vector<HfTensor> hf_tensors(const ModelConfig& model, const OptionNames& names) {
+  const Table& table = table_of(model, names);
   if (model.family == "gpt2" && model.head_dim != 0 && model.head_dim * model.heads != model.width)
-    refuse(
-        "model.heads = {} of model.head_dim = {} are not model.width = {} together: a GPT-2 has no such heads in other "
-        "formats, and a llama may",
-        model.heads, model.head_dim, model.width);
+    refuse("{} = {} of {} = {} are not {} = {} together: a GPT-2 has no such heads in other formats, and a llama may",
+           names.heads, model.heads, names.head_dim, model.head_dim, names.width, model.width);
   const auto in_blocks = [](const NameRow& row) { return row.ours.find('*') != std::string_view::npos; };
   const auto first = std::find_if(table.rows.begin(), table.rows.end(), in_blocks);
   const auto last = std::find_if_not(first, table.rows.end(), in_blocks);

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/core/option_names.h"
 #include "trireme/core/shape.h"
 
 namespace trireme::io {
@@ -20,8 +21,8 @@ struct HfTensor {
 };
 
 // Every parameter of a model, in an order that follows it from the tokens to the logits. Refuses a family that
-// transformers does not have.
-std::vector<HfTensor> hf_tensors(const ModelConfig& model);
+// transformers does not have, and heads that it does not have; `names`: what messages call the options.
+std::vector<HfTensor> hf_tensors(const ModelConfig& model, const OptionNames& names = {});
 
 // What their names begin with when the model was saved with its head: "transformer.", "model.". Folders of the bare
 // model leave it out.

@@ -27,10 +27,10 @@ Value build_convnet(const Builder& b, const Batch& in, const ModelConfig& c) {
   return cross_entropy(b.scope("head"), logits, in.labels);
 }
 
-void resolve_convnet(ModelConfig& c) {
+void resolve_convnet(ModelConfig& c, const OptionNames& names) {
   const auto most = static_cast<std::int64_t>(std::log2(c.image));
   if (c.layers > most)
-    refuse("model.layers = {}: each layer halves the image, and {}×{} can be halved at most {} times", c.layers,
+    refuse("{} = {}: each layer halves the image, and {}×{} can be halved at most {} times", names.layers, c.layers,
            c.image, c.image, most);
 }
 

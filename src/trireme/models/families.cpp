@@ -29,7 +29,7 @@ const Model* Families::find(std::string_view name) const {
 const Model& Families::at(std::string_view name) const {
   if (const Model* model = find(name)) return *model;
   const auto near = nearest(name, names());
-  refuse("model.family = \"{}\" is not known; {}", name,
+  refuse("family = \"{}\" is not known; {}", name,
          near ? "did you mean \"" + *near + "\"?" : fmt::format("the families are {}", fmt::join(names(), ", ")));
 }
 

@@ -44,11 +44,11 @@ Value build_gpt2(const Builder& b, const Batch& in, const ModelConfig& c) {
   return linear_cross_entropy(b.scope("head"), x, head, in.targets);
 }
 
-void resolve_gpt2(ModelConfig& c) {
-  check_heads(c);
+void resolve_gpt2(ModelConfig& c, const OptionNames& names) {
+  check_heads(c, names);
   if (c.kv_heads != 0 && c.kv_heads != c.heads)
-    refuse("model.kv_heads = {}: gpt2 has as many key heads as heads ({}); use model.family = \"llama\"", c.kv_heads,
-           c.heads);
+    refuse("{} = {}: gpt2 has as many key heads as heads ({}); use {} = \"llama\"", names.kv_heads, c.kv_heads, c.heads,
+           names.family);
   if (c.ffn == 0) c.ffn = 4 * c.width;
 }
 

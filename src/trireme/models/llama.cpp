@@ -46,15 +46,14 @@ Value build_llama(const Builder& b, const Batch& in, const ModelConfig& c) {
   return linear_cross_entropy(b.scope("head"), x, head, in.targets);
 }
 
-void resolve_llama(ModelConfig& c) {
-  check_heads(c);
+void resolve_llama(ModelConfig& c, const OptionNames& names) {
+  check_heads(c, names);
   if (c.kv_heads == 0) c.kv_heads = c.heads;
   if (c.head_dim == 0) c.head_dim = c.width / c.heads;
   if (c.head_dim % 2 != 0)
     refuse(
-        "model.family = \"llama\" rotates pairs of features: the {} features of a head must be even in number "
-        "(model.width = {}, model.heads = {})",
-        c.head_dim, c.width, c.heads);
+        "{} = \"llama\" rotates pairs of features: the {} features of a head must be even in number ({} = {}, {} = {})",
+        names.family, c.head_dim, names.width, c.width, names.heads, c.heads);
   // Two thirds of four times the width, rounded up to a multiple of 32.
   if (c.ffn == 0) c.ffn = (8 * c.width / 3 + 31) / 32 * 32;
 }

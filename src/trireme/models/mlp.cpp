@@ -25,7 +25,7 @@ Value build_mlp(const Builder& b, const Batch& in, const ModelConfig& c) {
 }  // namespace
 
 Model mlp() {
-  return {"mlp", build_mlp, true, [](ModelConfig&) {}};
+  return {"mlp", build_mlp, true, [](ModelConfig&, const OptionNames&) {}};
 }
 
 }  // namespace trireme::models

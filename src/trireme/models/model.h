@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/core/option_names.h"
 #include "trireme/ir/builder.h"
 #include "trireme/models/model_config.h"
 
@@ -34,8 +35,8 @@ struct Model {
   std::string name;
   std::function<ir::Value(const ir::Builder&, const Batch&, const ModelConfig&)> build;
   bool images = false;
-  // Refuses a configuration the family cannot have, naming the key; fills in the family's own choices.
-  std::function<void(ModelConfig&)> resolve;
+  // Refuses what the family cannot have, naming the option; fills in the family's own choices.
+  std::function<void(ModelConfig&, const OptionNames&)> resolve;
   // Those that it reads by names of their own, in the place of tokens or images.
   std::vector<Input> inputs = {};
 };
@@ -48,7 +49,7 @@ Model convnet();
 Model resnet();
 
 // Refuses heads that do not divide what they share out, and documents that end with no token; for families that attend.
-void check_heads(const ModelConfig& config);
+void check_heads(const ModelConfig& config, const OptionNames& names);
 
 // A residual network by its parts; `resnet()` gives the published ones.
 struct ResNetShape {

@@ -45,13 +45,13 @@ const std::vector<Published>& published() {
   return all;
 }
 
-const Published& find(std::int64_t layers) {
+const Published& find(std::int64_t layers, const OptionNames& names = {}) {
   for (const Published& p : published())
     if (p.layers == layers) return p;
   const Published* near = &published().front();
   for (const Published& p : published())
     if (std::abs(p.layers - layers) < std::abs(near->layers - layers)) near = &p;
-  refuse("model.layers = {}: a resnet has 18, 34 or 50 layers; the nearest is {}", layers, near->layers);
+  refuse("{} = {}: a resnet has 18, 34 or 50 layers; the nearest is {}", names.layers, layers, near->layers);
 }
 
 Value build_configured(const Builder& b, const Batch& in, const ModelConfig& c) {
@@ -59,7 +59,7 @@ Value build_configured(const Builder& b, const Batch& in, const ModelConfig& c) 
   return build_resnet(b, in, {p.bottleneck, p.blocks, {c.width, 2 * c.width, 4 * c.width, 8 * c.width}}, c.classes);
 }
 
-void resolve_resnet(ModelConfig& c) { find(c.layers); }
+void resolve_resnet(ModelConfig& c, const OptionNames& names) { find(c.layers, names); }
 
 }  // namespace
 

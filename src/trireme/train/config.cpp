@@ -105,7 +105,7 @@ enum class ShapeFrom { folder, entries };
 
 Config build(const std::vector<Entry>& entries, const std::string& file, const std::string& name,
              std::span<const std::string> overrides, const models::Families& families,
-             ShapeFrom shape_from = ShapeFrom::folder);
+             ShapeFrom shape_from = ShapeFrom::folder, const OptionNames& names = key_names());
 
 // Whether a file is right by itself: what is wrong together with the command line is the command line's.
 bool is_right_alone(const std::vector<Entry>& entries, const models::Families& families, ShapeFrom shape_from) {
@@ -118,8 +118,10 @@ bool is_right_alone(const std::vector<Entry>& entries, const models::Families& f
 }
 
 Config build(const std::vector<Entry>& entries, const std::string& file, const std::string& name,
-             std::span<const std::string> overrides, const models::Families& families, ShapeFrom shape_from) {
+             std::span<const std::string> overrides, const models::Families& families, ShapeFrom shape_from,
+             const OptionNames& names) {
   Config config;
+  config.names = names;
   config.name = name;
   const std::vector<Key> keys = keys_of(config, families);
   for (const Entry& entry : entries) try {
@@ -201,8 +203,9 @@ std::vector<Entry> read_run_toml(std::string_view toml, const std::string& file)
   return entries;
 }
 
-Config make_config(const std::vector<Entry>& entries, const std::string& name, const models::Families& families) {
-  return build(entries, "", name, {}, families);
+Config make_config(const std::vector<Entry>& entries, const std::string& name, const models::Families& families,
+                   const OptionNames& names) {
+  return build(entries, "", name, {}, families, ShapeFrom::folder, names);
 }
 
 Config parse_config(std::string_view toml, const std::string& file, std::span<const std::string> overrides,

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/core/option_names.h"
 #include "trireme/data/data_config.h"
 #include "trireme/models/families.h"
 #include "trireme/train/option_types.h"
@@ -69,6 +70,20 @@ struct OutputConfig {
 #undef TRI_OPTION
 #undef TRI_CHOICE
 
+// The options as files and the command line name them: "model.context".
+constexpr OptionNames key_names() {
+  OptionNames names;
+#define TRI_OPTION(section, name, Type, initial, rule, meaning) names.name = #section "." #name;
+#define TRI_CHOICE(section, name, Type, initial, values, meaning) names.name = #section "." #name;
+#define TRI_SECTION_MODEL
+#define TRI_SECTION_DATA
+#define TRI_SECTION_MEMORY
+#include <trireme/options.def>
+#undef TRI_OPTION
+#undef TRI_CHOICE
+  return names;
+}
+
 // All options of a run. Values are checked one by one and against each other when a configuration is loaded;
 // what needs the model itself is checked when it is built.
 struct Config {
@@ -83,6 +98,7 @@ struct Config {
   RuntimeConfig runtime;
   OutputConfig output;
 
+  OptionNames names = key_names();        // what messages of data, models and weights call these
   std::string name = "quickstart";        // of the file or built-in configuration: runs/<name>
   std::string run;                        // the run folder it was read from, unless the command line names another
   std::set<std::string> given;            // keys set by file or command line ("train.lr"); the others are defaults

@@ -251,7 +251,7 @@ Exported export_huggingface(const fs::path& run, const fs::path& given, const Ex
   check_target(folder, options.overwrite);
   check_writable(folder, folder.string());
   const Config config = load_config(run.string(), {}, families);
-  const std::vector<io::HfTensor> tensors = io::hf_tensors(config.model);
+  const std::vector<io::HfTensor> tensors = io::hf_tensors(config.model, config.names);
   Exported out;
   out.step = exported_step(run, options.step, options.log);
   const io::CheckpointReader checkpoint(checkpoint_folder(run, out.step));

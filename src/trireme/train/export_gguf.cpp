@@ -161,7 +161,7 @@ GgufExported export_gguf(const fs::path& run, const fs::path& file, const GgufEx
     log(options.log, LogLevel::warning, "the run stores its weights as {}, and the file has f16; --type {} is as small",
         config.memory.weights, four ? "q4_0" : "q8_0");
   }
-  const std::vector<io::GgufParameter> parameters = io::gguf_parameters(config.model);
+  const std::vector<io::GgufParameter> parameters = io::gguf_parameters(config.model, config.names);
   GgufExported out;
   out.step = exported_step(run, options.step, options.log);
   const io::CheckpointReader checkpoint(checkpoint_folder(run, out.step));

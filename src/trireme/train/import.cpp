@@ -74,7 +74,7 @@ void write_imported(const Config& config, const fs::path& run, const ImportOptio
 Imported import_huggingface(Config config, const fs::path& run, const ImportOptions& options,
                             const models::Families& families) {
   const std::string from = config.init.from;
-  const io::HfConfig theirs = io::read_hf_config(from);
+  const io::HfConfig theirs = io::read_hf_config(from, config.names);
   const io::HfWeights weights(from, theirs.model);
   resolve_model(config, config.model.vocab, families);
   // The run may be used from elsewhere.
@@ -89,7 +89,7 @@ Imported import_huggingface(Config config, const fs::path& run, const ImportOpti
   Imported result;
   std::vector<std::unique_ptr<float[]>> values;
   std::vector<io::ShardTensor> tensors;
-  for (const io::HfTensor& t : io::hf_tensors(config.model)) {
+  for (const io::HfTensor& t : io::hf_tensors(config.model, config.names)) {
     const auto count = static_cast<std::size_t>(t.shape.elements());
     values.push_back(std::make_unique_for_overwrite<float[]>(count));
     const std::span<float> into(values.back().get(), count);

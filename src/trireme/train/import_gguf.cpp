@@ -93,7 +93,7 @@ GgufImported import_gguf(const fs::path& path, const fs::path& run, std::span<co
 
   std::vector<std::vector<float>> values;
   std::vector<io::ShardTensor> tensors;
-  for (const io::GgufParameter& p : io::gguf_parameters(config.model)) {
+  for (const io::GgufParameter& p : io::gguf_parameters(config.model, config.names)) {
     values.push_back(io::from_gguf(p, file.read(p.theirs, p.stored)));
     Shape start = p.shape;
     for (int d = 0; d < start.rank(); ++d) start[d] = 0;

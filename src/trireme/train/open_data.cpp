@@ -25,19 +25,21 @@ void check_text(const Config& config, const LogSink& sink) {
   const data::DataConfig& data = config.data;
   if (!data.tokens.empty()) return;
   const std::string& from = config.init.from;
+  const OptionNames& names = config.names;
   const bool headers = reads_headers_unasked(config);
   if (data.text.empty() || (headers && !from.empty()))
-    refuse("there is nothing to train on: name text in data.text, or token files in data.tokens");
+    refuse("there is nothing to train on: name text in {}, or token files in {}", names.text, names.tokens);
   if (headers)
     log(sink, LogLevel::warning,
         "no data was named: the model reads this machine's C++ headers, the quickstart's text. Name your own files in "
-        "data.text or data.tokens");
+        "{} or {}",
+        names.text, names.tokens);
   if (data.tokenizer == "none")
     refuse(
         "init.from = \"{}\" has no tokenizer.json and no vocab.json with merges.txt, so text cannot become its tokens; "
-        "name data.tokenizer, or token files in data.tokens (transformers makes a tokenizer.json of a tokenizer.model: "
+        "name {}, or token files in {} (transformers makes a tokenizer.json of a tokenizer.model: "
         "AutoTokenizer.from_pretrained(…).save_pretrained(…))",
-        from);
+        from, names.tokenizer, names.tokens);
 }
 
 }  // namespace
@@ -55,13 +57,12 @@ data::Data open_data(Config& config, const models::Families& families, const dat
   shape.image = asked("model.image", c.image);
   shape.channels = asked("model.channels", c.channels);
   shape.classes = asked("model.classes", c.classes);
-  data::Data data = data::open_data(config.data, shape, options);
+  data::OpenOptions named = options;
+  named.names = config.names;
+  data::Data data = data::open_data(config.data, shape, named);
   if (config.train.eval_every > 0 && data.eval == nullptr && shape.images)
-    refuse(
-        "train.eval_every = {} needs held-out data, and data.images = \"{}\" has no files for tests: set data.holdout "
-        "or "
-        "data.eval",
-        config.train.eval_every, config.data.images);
+    refuse("train.eval_every = {} needs held-out data, and {} = \"{}\" has no files for tests: set {} or {}",
+           config.train.eval_every, config.names.images, config.data.images, config.names.holdout, config.names.eval);
   if (shape.images) {
     c.image = data.shape.image;
     c.channels = data.shape.channels;
@@ -83,8 +84,8 @@ std::string documents_warning(const Config& config, const data::Data& data) {
     data.train->read(i, 0, batch);
     if (std::find(batch.tokens.begin(), batch.tokens.end(), end) != batch.tokens.end()) return "";
   }
-  return fmt::format("model.document_end = {}: the first {} samples have no such token, so attention crosses documents",
-                     end, samples);
+  return fmt::format("{} = {}: the first {} samples have no such token, so attention crosses documents",
+                     config.names.document_end, end, samples);
 }
 
 }  // namespace trireme::train

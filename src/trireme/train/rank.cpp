@@ -64,7 +64,7 @@ Rank::Rank(const Compiled& compiled, const Place& place)
     host_ = std::make_unique<device::HostBlock>(compiled.device(), bytes);
   if (const std::size_t bytes = role_.tier_bytes[program::kDiskTier]; bytes > 0) {
     disk_ = std::make_unique<device::TierFile>(place.disk.empty() ? std::filesystem::temp_directory_path() : place.disk,
-                                               bytes);
+                                               bytes, place.names);
     disk_states_ = std::make_unique<TierStates>(*disk_);
   }
   if (role_.host_staging > 0) host_staging_ = std::make_unique<device::Arena>(role_.host_staging);

@@ -63,6 +63,7 @@ class Rank {
     std::size_t here = 0;
     int threads = 1;
     std::filesystem::path disk = {};
+    OptionNames names = key_names();  // what messages call the option that names it
     runtime::ProcessGroups* groups = nullptr;
     device::Algorithms* algorithms = nullptr;  // as SessionOptions'
   };

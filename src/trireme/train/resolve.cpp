@@ -16,10 +16,10 @@ void resolve_model(Config& config, std::int64_t data_vocab, const models::Famili
   if (!model.images && model.inputs.empty()) {
     if (config.model.vocab == 0) config.model.vocab = data_vocab;
     if (config.model.vocab < data_vocab)
-      refuse("model.vocab = {} is smaller than the tokenizer's {}", config.model.vocab, data_vocab);
-    if (config.model.vocab <= 0) refuse("model.vocab is not known: the data has no tokenizer, so give it");
+      refuse("{} = {} is smaller than the tokenizer's {}", config.names.vocab, config.model.vocab, data_vocab);
+    if (config.model.vocab <= 0) refuse("{} is not known: the data has no tokenizer, so give it", config.names.vocab);
   }
-  model.resolve(config.model);
+  model.resolve(config.model, config.names);
 }
 
 comm::Algorithm algorithm_of(const Config& config) {

@@ -63,6 +63,8 @@ class Session::Crew {
 };
 
 Session::Session(const Compiled& compiled, const SessionOptions& options) : compiled_(compiled), world_(options.world) {
+  if (compiled.device() == device::Kind::cuda && device::cuda::gpus().empty())
+    refuse("runtime.device = \"cuda\": no CUDA device found");
   const int all = compiled.ranks();
   if (world_ != nullptr) {
     if (world_->size() != all) fail("the plan is for {} ranks, and {} were started", all, world_->size());
@@ -73,8 +75,10 @@ Session::Session(const Compiled& compiled, const SessionOptions& options) : comp
   }
   ranks_.resize(static_cast<std::size_t>(all));
   if (all == 1) {
-    ranks_.front() = std::make_unique<Rank>(
-        compiled, Rank::Place{.threads = options.threads, .disk = options.disk, .algorithms = options.algorithms});
+    ranks_.front() = std::make_unique<Rank>(compiled, Rank::Place{.threads = options.threads,
+                                                                  .disk = options.disk,
+                                                                  .names = options.names,
+                                                                  .algorithms = options.algorithms});
     return;
   }
   groups_.resize(ranks_.size());
@@ -90,7 +94,6 @@ Session::Session(const Compiled& compiled, const SessionOptions& options) : comp
 void Session::join(comm::Communicator& world, int number, std::size_t here, const SessionOptions& options) {
   if (compiled_.device() == device::Kind::cuda) {
     const auto gpus = static_cast<int>(device::cuda::gpus().size());
-    if (gpus == 0) refuse("runtime.device = \"cuda\": no CUDA device found");
     device::cuda::use_gpu(number % gpus);
   }
   std::vector<runtime::ProcessGroups::Seat> seats;
@@ -108,6 +111,7 @@ void Session::join(comm::Communicator& world, int number, std::size_t here, cons
                             .here = here,
                             .threads = options.threads,
                             .disk = options.disk,
+                            .names = options.names,
                             .groups = groups_[here].get(),
                             .algorithms = options.algorithms},
                            options.timeout);

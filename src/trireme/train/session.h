@@ -18,6 +18,7 @@ struct SessionOptions {
   comm::Communicator* world = nullptr;
   int threads = 1;                  // of each rank's computation
   std::filesystem::path disk = {};  // as Rank's
+  OptionNames names = key_names();  // as Rank's
   comm::Algorithm allreduce = comm::Algorithm::automatic;
   std::string link = {};  // emulated, between ranks that are threads
   double timeout = 60;    // seconds that a rank may wait for the others

@@ -151,7 +151,7 @@ Request Trainer::most_urgent(Request own) const {
 
 void Trainer::open_weights() {
   if (config_.init.from.empty() || weights_) return;
-  const io::HfConfig theirs = io::read_hf_config(config_.init.from);
+  const io::HfConfig theirs = io::read_hf_config(config_.init.from, config_.names);
   weights_ = std::make_unique<io::HfWeights>(config_.init.from, theirs.model);
   for (const std::string& text : theirs.notes) note(LogLevel::info, fmt::format("{}: {}", config_.init.from, text));
 }
@@ -193,6 +193,7 @@ void Trainer::start() {
   session_ = std::make_unique<Session>(compiled_, SessionOptions{.world = options_.world,
                                                                  .threads = threads_,
                                                                  .disk = offload_folder(config_, folder_),
+                                                                 .names = config_.names,
                                                                  .allreduce = algorithm_of(config_),
                                                                  .link = config_.runtime.link,
                                                                  .timeout = config_.parallel.timeout.count,

@@ -79,7 +79,7 @@ void Bpe::prepare_bytes() {
   }
   if (!plain_bytes_ || !ignore_merges_) return;
   static const nlohmann::json nothing;
-  const JsonNode node(nothing, "model.vocab");
+  const JsonNode node(nothing, "vocab");
   vocabulary_.each([&](const std::string& token, std::int32_t id) {
     if (auto bytes = bytes_of_spelling(token)) whole_.add(std::move(*bytes), id, node);
   });

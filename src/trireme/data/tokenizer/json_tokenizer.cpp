@@ -102,7 +102,8 @@ void JsonTokenizer::read(const JsonNode& root) {
     const auto known = words.id_of(token.content);
     if (known && *known != token.id)
       root.at("added_tokens")
-          .refuse(fmt::format("token \"{}\" has id {}, but model.vocab gives it {}", token.content, token.id, *known));
+          .refuse(
+              fmt::format("token \"{}\" has id {}, but the vocabulary gives it {}", token.content, token.id, *known));
     vocab_ = std::max<std::int64_t>(vocab_, token.id + 1);
     added_by_id_[static_cast<std::uint64_t>(token.id)] = &token;
     if (token.lstrip || token.rstrip || token.content.find('\n') != std::string::npos) lines_are_apart_ = false;

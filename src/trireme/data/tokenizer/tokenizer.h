@@ -57,8 +57,8 @@ class Tokenizer {
 std::optional<std::string> tokenizer_file(const std::string& folder);
 
 // "bytes", a tokenizer.json, a vocab.json with merges.txt, or a folder that holds one of those. Refuses, naming the
-// file, what is missing, malformed or uses parts that this version does not have. `key` names who asks in errors
-// ("data.tokenizer").
+// file, what is missing, malformed or uses parts that this version does not have. `key` is what messages
+// call that which named it.
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& spec, const std::string& key = "tokenizer");
 
 // Text as tokens arrive one by one: each `push` gives what has become certain, and bytes of an unfinished UTF-8

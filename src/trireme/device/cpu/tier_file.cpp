@@ -23,8 +23,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kRequest = std::size_t{256} << 10;
 constexpr unsigned kDepth = 16;
 
-std::string key(const fs::path& folder) { return fmt::format("memory.offload_dir = \"{}\"", folder.string()); }
-
 // A file without a name; where the file system has none, a file whose name is gone at once.
 int open_nameless(const fs::path& folder, int flags) {
   const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
@@ -43,18 +41,20 @@ std::string free_room(int file) {
 
 }  // namespace
 
-TierFile::TierFile(const fs::path& folder, std::size_t bytes)
-    : folder_(folder), bytes_((bytes + kPage - 1) / kPage * kPage) {
+std::string TierFile::named() const { return fmt::format("{} = \"{}\"", option_, folder_.string()); }
+
+TierFile::TierFile(const fs::path& folder, std::size_t bytes, const OptionNames& names)
+    : folder_(folder), option_(names.offload_dir), bytes_((bytes + kPage - 1) / kPage * kPage) {
   std::error_code unknown;
   if (!fs::is_directory(folder, unknown))
-    refuse("{}: {}", key(folder), fs::exists(folder, unknown) ? "is no folder" : "there is no such folder");
+    refuse("{}: {}", named(), fs::exists(folder, unknown) ? "is no folder" : "there is no such folder");
   file_ = open_nameless(folder, O_DIRECT);
   if (file_ < 0 && errno == EINVAL) {
     direct_ = false;
     file_ = open_nameless(folder, 0);
   }
   if (file_ < 0)
-    refuse("{}: a file of {} for offloaded tensors cannot be made there: {}", key(folder), format_bytes(bytes_),
+    refuse("{}: a file of {} for offloaded tensors cannot be made there: {}", named(), format_bytes(bytes_),
            std::strerror(errno));
   int error = 0;
   while (bytes_ > 0 && (error = ::fallocate(file_, 0, 0, static_cast<off_t>(bytes_)) == 0 ? 0 : errno) == EINTR) {
@@ -65,9 +65,9 @@ TierFile::TierFile(const fs::path& folder, std::size_t bytes)
     const std::string room = free_room(file_);
     ::close(file_);
     refuse(
-        "{}: offloaded tensors need {} there, and {} is free: {}; another folder, a smaller model or less in "
-        "memory.offload would fit",
-        key(folder), format_bytes(bytes_), room, std::strerror(error));
+        "{}: offloaded tensors need {} there, and {} is free: {}; another folder, a smaller model or less in {} "
+        "would fit",
+        named(), format_bytes(bytes_), room, std::strerror(error), names.offload);
   }
 }
 
@@ -221,7 +221,7 @@ int transfer_in_turn(int file, std::size_t offset, std::byte* memory, std::size_
 }  // namespace
 
 std::string TierChannel::failure(const Transfer& t, int error) const {
-  return fmt::format("{}: {} {} of offloaded tensors failed: {}", key(file_.folder()), t.writes ? "writing" : "reading",
+  return fmt::format("{}: {} {} of offloaded tensors failed: {}", file_.named(), t.writes ? "writing" : "reading",
                      format_bytes(t.bytes), std::strerror(error));
 }
 

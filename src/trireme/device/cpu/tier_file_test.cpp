@@ -122,14 +122,13 @@ TEST(TierFile, FoldersThatWillNotDo) {
   const test::Folder folder;
   const fs::path missing = fs::path(folder.path("missing"));
   EXPECT_EQ(message_of([&] { TierFile(missing, 1); }),
-            fmt::format("memory.offload_dir = \"{}\": there is no such folder", missing.string()));
+            fmt::format("offload_dir = \"{}\": there is no such folder", missing.string()));
   const std::string full = message_of([&] { TierFile(folder.path(), std::size_t{1} << 60); });
-  EXPECT_NE(full.find(fmt::format("memory.offload_dir = \"{}\": offloaded tensors need", folder.path())),
-            std::string::npos)
+  EXPECT_NE(full.find(fmt::format("offload_dir = \"{}\": offloaded tensors need", folder.path())), std::string::npos)
       << full;
   EXPECT_TRUE(fs::is_empty(folder.path()));
   const std::string unwritable = message_of([] { TierFile("/proc", 1); });
-  EXPECT_NE(unwritable.find("memory.offload_dir = \"/proc\""), std::string::npos) << unwritable;
+  EXPECT_NE(unwritable.find("offload_dir = \"/proc\""), std::string::npos) << unwritable;
 }
 
 TEST(TierFile, TransfersAreOfWholePagesInsideTheFile) {

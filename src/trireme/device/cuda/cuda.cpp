@@ -61,7 +61,7 @@ void use_gpu(int number) {
 }
 
 void* allocate(std::size_t bytes) {
-  if (gpus().empty()) refuse("runtime.device = \"cuda\": no CUDA device found");
+  if (gpus().empty()) refuse("no CUDA device found");
   void* memory = nullptr;
   if (cudaMalloc(&memory, bytes) != cudaSuccess) {
     cudaGetLastError();

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kRotaryThreads, 3)
     const std::int64_t row = i / z.heads * z.positions + position;
     return (row * z.heads + i % z.heads) * 2 * z.half + vector * N;
   };
-  // Where a thread finds those of neighbouring frequencies, two at a time, beside those of its neighbours.
+  // Where a thread finds those of neighbouring frequencies, two at a time, next to those of its neighbours.
   const auto turn_at = [&](int at_position, int j) {
     constexpr int kTwo = N > 1 ? 2 : 1;
     const int e = j % N;

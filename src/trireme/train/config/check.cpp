@@ -202,7 +202,7 @@ std::optional<std::int64_t> heads_for(const Config& config, const models::Model&
   for (std::int64_t other = tp; other <= 2 * (heads + tp); other += tp) {
     models::ModelConfig shape = config.model;
     shape.heads = other;
-    if (!why_not([&] { model.resolve(shape); }).empty()) continue;
+    if (!why_not([&] { model.resolve(shape, config.names); }).empty()) continue;
     if (!best || std::abs(other - heads) < std::abs(*best - heads)) best = other;
   }
   return best;
@@ -266,7 +266,7 @@ void check_parallel(const Config& config) {
 void check_heads(const Config& config, const models::Families& families) {
   const models::Model& model = families.at(config.model.family);
   models::ModelConfig shape = config.model;
-  model.resolve(shape);
+  model.resolve(shape, config.names);
   check_heads_of_ranks(config, shape, model);
 }
 
@@ -276,7 +276,7 @@ void check(const Config& config, const models::Families& families) {
   check_spatial(config, model.images || !model.inputs.empty());
   check_quantization(config, model.images);
   models::ModelConfig shape = config.model;
-  model.resolve(shape);
+  model.resolve(shape, config.names);
   check_sharding(config);
   check_heads_of_ranks(config, shape, model);
   check_positions_of_ranks(config, shape, model.images);

@@ -117,9 +117,11 @@ std::vector<std::string> model_keys_without_effect(const Config& config, const m
 // The keys that keys_without_effect may name, in some configuration.
 std::vector<std::string> keys_with_conditions();
 
-// A configuration from values given in code: a file's rules and refusals, without a place to name.
+// A configuration from values given in code: a file's rules and refusals, without a place to name. `names` are what the
+// program calls the options.
 Config make_config(const std::vector<Entry>& entries, const std::string& name,
-                   const models::Families& families = models::builtin_families());
+                   const models::Families& families = models::builtin_families(),
+                   const OptionNames& names = key_names());
 
 // Takes the model's shape, and the tokenizer unless one was given, from the Hugging Face folder that init.from names.
 // Refuses a key of [model] that was given and says otherwise; model.context may be smaller than the folder's.

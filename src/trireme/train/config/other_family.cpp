@@ -31,7 +31,7 @@ void forget(Config& config, const std::string& key) {
 bool accepts(const Config& config, const models::Families& families) {
   models::ModelConfig shape = config.model;
   try {
-    families.at(config.model.family).resolve(shape);
+    families.at(config.model.family).resolve(shape, config.names);
     return true;
   } catch (const Error&) {
     return false;
@@ -43,7 +43,7 @@ Config chosen_anew(const Config& before, const models::Families& families) {
   Config anew = before;
   for (const std::string_view key : kOwnChoices) forget(anew, std::string(key));
   try {
-    families.at(before.model.family).resolve(anew.model);
+    families.at(before.model.family).resolve(anew.model, anew.names);
   } catch (const Error&) {
     return before;
   }
@@ -55,7 +55,7 @@ void check_kept(const Config& config, const Config& before, const std::vector<st
                 const models::Families& families) {
   models::ModelConfig shape = config.model;
   try {
-    families.at(config.model.family).resolve(shape);
+    families.at(config.model.family).resolve(shape, config.names);
   } catch (const Error& e) {
     for (const std::string& value : kept) {
       const std::string key = "model." + value.substr(0, value.find(' '));

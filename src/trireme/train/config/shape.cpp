@@ -48,8 +48,8 @@ void adopt_folder(Config& config, const models::Families& families) {
   if (config.is_given("model.init_std")) theirs.model.init_std = config.model.init_std;
   if (config.is_given("model.context")) {
     if (config.model.context > theirs.model.context)
-      refuse("model.context = {}, but {}/config.json has {} positions; give at most that", config.model.context, folder,
-             theirs.model.context);
+      refuse("{} = {}, but {}/config.json has {} positions; give at most that", config.names.context,
+             config.model.context, folder, theirs.model.context);
     // A Llama has no weights of its positions: it still knows those that training leaves out.
     if (theirs.model.family == "llama" && config.model.context < theirs.model.context && theirs.model.max_context == 0)
       theirs.model.max_context = theirs.model.context;
