@@ -148,7 +148,11 @@ std::vector<std::size_t> layer_begins(const Chain& chain) {
   std::string last;
   for (std::size_t s = 0; s < chain.segments.size(); ++s) {
     const std::string& layer = chain.segments[s].numbered;
-    if (layer.empty() || layer == last) continue;
+    // What is named after a layer, as a projection "distil.blocks.2" to the teacher's, is none itself.
+    const bool of_another = std::any_of(begins.begin(), begins.end(), [&](std::size_t begun) {
+      return layer.ends_with("." + chain.segments[begun].numbered);
+    });
+    if (layer.empty() || layer == last || of_another) continue;
     begins.push_back(s);
     last = layer;
   }
