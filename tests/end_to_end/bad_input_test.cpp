@@ -38,6 +38,20 @@ TEST_F(BadInput, UnknownKeys) {
   expect_refusal({"train", "bad.toml"}, {"bad.toml:1", "[trian]", "[train]"});
 }
 
+// Whatever reads TOML: a small file does not use up the stack.
+TEST_F(BadInput, KeysOfManyParts) {
+  std::string key = "a";
+  for (int i = 0; i < 30000; ++i) key += ".a";
+  for (const std::string& text : {"[" + key + "]\n", key + " = 1\n"}) {
+    write("deep.toml", text);
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"train", "deep.toml"},
+                                                    {"memory", "deep.toml", "--brief"},
+                                                    {"train", "tiny.toml", "--plan=deep.toml", "--dry-run"},
+                                                    {"simulate", "tiny.toml", "--cluster=deep.toml"}})
+      expect_refusal(command, {"deep.toml:1: a key of more parts than 32"});
+  }
+}
+
 TEST_F(BadInput, WrongTypes) {
   expect_key_refused("train.lr=fast", {"train.lr", "a positive number", "\"fast\""});
   expect_key_refused("train.steps=1.5", {"train.steps", "integer", "1.5"});

@@ -130,6 +130,8 @@ def configs():
     seed("config", "dates", 'a = 1979-05-27T07:32:00Z\nb = """\nx\\u00e9"""\nc = [1, [2, {d = inf}]]\ne = 0xdead\n')
     seed("config", "edges", '[train]\nlr = nan\nsteps = 9223372036854775807\nbatch = -1\nmicro_batch = 2147483647\n')
     seed("config", "all", CONFIG_ALL)
+    seed("config", "deep_table", "[" + "a." * 30000 + "a]\n")
+    seed("config", "deep_key", "a." * 30000 + "a = 1\n")
 
 
 CONFIG_ALL = """[model]
@@ -303,6 +305,7 @@ def clusters():
     seed("cluster", "empty", "")
     seed("cluster", "negative", good.replace("devices = 8", "devices = -8"))
     seed("cluster", "unknown", "wings = 2\n" + good)
+    seed("cluster", "deep_table", "[" + "a." * 30000 + "a]\n")
 
 
 def schedules():
