@@ -52,6 +52,18 @@ TEST_F(BadInput, KeysOfManyParts) {
   }
 }
 
+TEST_F(BadInput, SizesOfNoModelInAFolder) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  done({"export", "run", "hf"});
+  std::string config = read("hf/config.json");
+  const std::string layers = "\"n_layer\": 1,";
+  ASSERT_NE(config.find(layers), std::string::npos) << config;
+  write("hf/config.json", config.replace(config.find(layers), layers.size(), "\"n_layer\": 1000000000,"));
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"train", "hf", "--data.text=text.txt"}, {"import", "hf", "new"}, {"memory", "hf"}})
+    expect_refusal(command, {"n_layer = 1000000000", "config.json"});
+}
+
 TEST_F(BadInput, WrongTypes) {
   expect_key_refused("train.lr=fast", {"train.lr", "a positive number", "\"fast\""});
   expect_key_refused("train.steps=1.5", {"train.steps", "integer", "1.5"});
