@@ -16,6 +16,7 @@
 #include "trireme/io/atomic_file.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/overwritten.h"
 
 namespace trireme::train {
 
@@ -59,15 +60,19 @@ int newest_number(const fs::path& first) {
 
 }  // namespace
 
+void check_is_free(const fs::path& folder) {
+  if (holds_run(folder))
+    refuse(
+        "output.dir = \"{}\" holds a run already; give --resume to continue it, --overwrite to replace it, or another "
+        "folder",
+        folder.string());
+}
+
 fs::path choose_run_folder(const Config& config, RunMode mode) {
   if (!config.run.empty() && mode != RunMode::fresh) return cleaned(config.run);
   if (!config.output.dir.empty()) {
     fs::path given = cleaned(config.output.dir);
-    if (mode == RunMode::fresh && holds_run(given))
-      refuse(
-          "output.dir = \"{}\" holds a run already; give --resume to continue it, --overwrite to replace it, or "
-          "another folder",
-          given.string());
+    if (mode == RunMode::fresh) check_is_free(given);
     return given;
   }
   const fs::path first = fs::path("runs") / config.name;
@@ -180,8 +185,7 @@ void write_run_files(const fs::path& folder, const Config& config, RunMode mode,
   attempt(folder, [&] {
     // The configuration is replaced last: until then what is left is still the old run, and never none.
     if (mode == RunMode::overwrite)
-      for (const char* part : {"checkpoints", "metrics.jsonl", "log.txt", "run.json", "plan.toml", "algorithms.txt"})
-        fs::remove_all(folder / part);
+      for (const std::string_view part : kOverwritten) fs::remove_all(folder / part);
     io::remove_unfinished(folder.string());
     remove_unfinished(folder);
     write_about(folder, config, run_json);

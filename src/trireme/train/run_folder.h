@@ -14,6 +14,9 @@ enum class RunMode { fresh, resume, overwrite };
 // folder that holds a run is refused without resume or overwrite.
 std::filesystem::path choose_run_folder(const Config& config, RunMode mode);
 
+// Refuses a folder that holds a run, for one that starts.
+void check_is_free(const std::filesystem::path& folder);
+
 // The right to write to a run folder, until it goes: one process at a time. A killed process loses it.
 class RunLock {
  public:
