@@ -96,5 +96,20 @@ TEST_F(Overwrite, DataWhereTheRunIsWrittenAreRefused) {
   EXPECT_TRUE(exists("elsewhere/text.txt"));
 }
 
+// With a run in it, the folder would be a run for every command and the model no longer be found.
+TEST_F(Overwrite, AHuggingFaceFolderDoesNotBecomeARun) {
+  train("run");
+  done({"export", "run", "hf"});
+  for (const char* mode : {"--overwrite", "--resume", "--train.steps=2"})
+    expect_kept("hf", {"train", "tiny.toml", "--output.dir=hf", mode}, "holds a Hugging Face model (a config.json)");
+  expect_kept("hf", overwriting("hf", {"--distil.teacher=hf"}), "hf");
+  expect_kept("hf", {"import", "hf", "hf", "--overwrite"}, "hf");
+  expect_kept("hf", {"compress", "run", "--out", "hf", "--weights", "int8", "--overwrite"}, "Hugging Face model");
+  // One that became a run before is called what it is.
+  fs::copy(path("run/config.toml"), path("hf/config.toml"));
+  expect_part(refused({"import", "hf", "new"}),
+              "hf holds a run, which the other commands take as it is; there is a config.json too");
+}
+
 }  // namespace
 }  // namespace trireme::testing

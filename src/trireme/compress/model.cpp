@@ -84,6 +84,7 @@ void check_target(const fs::path& from, const fs::path& run, bool overwrite) {
   if (train::is_overwritten(run, from))
     refuse("--out {} would replace a part of {}, the model that is made smaller; name another folder", run.string(),
            from.string());
+  train::check_takes_run(run, "--out " + run.string());
   if (train::holds_run(run) && !overwrite)
     refuse("--out {} holds a run already; give --overwrite to replace it, or another folder", run.string());
   if (fs::exists(run) && !fs::is_directory(run)) refuse("--out {} is there already and not a folder", run.string());

@@ -16,6 +16,7 @@
 #include "trireme/io/atomic_file.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/huggingface.h"
 #include "trireme/train/overwritten.h"
 
 namespace trireme::train {
@@ -68,11 +69,17 @@ void check_is_free(const fs::path& folder) {
         folder.string());
 }
 
+void check_takes_run(const fs::path& folder, const std::string& given) {
+  if (is_huggingface_folder(folder))
+    refuse("{} holds a Hugging Face model (a config.json), which a run there would hide; name another folder", given);
+}
+
 fs::path choose_run_folder(const Config& config, RunMode mode) {
   if (!config.run.empty() && mode != RunMode::fresh) return cleaned(config.run);
   if (!config.output.dir.empty()) {
     fs::path given = cleaned(config.output.dir);
     if (mode == RunMode::fresh) check_is_free(given);
+    check_takes_run(given, fmt::format("output.dir = \"{}\"", given.string()));
     return given;
   }
   const fs::path first = fs::path("runs") / config.name;
@@ -200,6 +207,7 @@ void point_latest_to(const fs::path& folder) {
 }
 
 RunLock open_run_folder(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
+  check_takes_run(folder, folder.string());
   RunLock lock = lock_run_folder(folder, config, run_json);
   write_run_files(folder, config, mode, run_json);
   return lock;
