@@ -111,5 +111,17 @@ TEST_F(Overwrite, AHuggingFaceFolderDoesNotBecomeARun) {
               "hf holds a run, which the other commands take as it is; there is a config.json too");
 }
 
+// Only a link of that name is the program's own.
+TEST_F(Overwrite, WhatAPersonCalledLatestStays) {
+  fs::create_directory(path("runs"));
+  write("runs/latest", "mine");
+  done({"train", "tiny.toml", "--train.steps=2"});
+  EXPECT_EQ(read("runs/latest"), "mine");
+  fs::remove(path("runs/latest"));
+  fs::create_directory(path("runs/latest"));
+  done({"train", "tiny.toml", "--train.steps=2"});
+  EXPECT_FALSE(fs::is_symlink(path("runs/latest")));
+}
+
 }  // namespace
 }  // namespace trireme::testing

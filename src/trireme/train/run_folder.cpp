@@ -202,7 +202,7 @@ void write_run_files(const fs::path& folder, const Config& config, RunMode mode,
 void point_latest_to(const fs::path& folder) {
   if (folder.parent_path() != "runs" || folder.filename() == "latest") return;
   std::error_code ignored;  // a convenience: a file system without links does without
-  fs::remove("runs/latest", ignored);
+  if (fs::is_symlink("runs/latest", ignored)) fs::remove("runs/latest", ignored);  // else it is a person's own
   fs::create_directory_symlink(folder.filename(), "runs/latest", ignored);
 }
 
