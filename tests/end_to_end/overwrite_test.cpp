@@ -123,5 +123,15 @@ TEST_F(Overwrite, WhatAPersonCalledLatestStays) {
   EXPECT_FALSE(fs::is_symlink(path("runs/latest")));
 }
 
+// As `cp -rL` leaves it.
+TEST_F(Overwrite, ACopyOfTheLatestRunGoesOn) {
+  done({"train", "tiny.toml", "--train.steps=2"});
+  fs::remove(path("runs/latest"));
+  fs::copy(path("runs/tiny"), path("runs/latest"), fs::copy_options::recursive);
+  done({"train", "--resume", "--train.steps=4"});
+  EXPECT_EQ(metrics("runs/latest").back()["step"], 4);
+  EXPECT_EQ(metrics("runs/tiny").back()["step"], 2);
+}
+
 }  // namespace
 }  // namespace trireme::testing
