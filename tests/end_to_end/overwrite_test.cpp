@@ -133,5 +133,22 @@ TEST_F(Overwrite, ACopyOfTheLatestRunGoesOn) {
   EXPECT_EQ(metrics("runs/tiny").back()["step"], 2);
 }
 
+TEST_F(Overwrite, AnExportToALinkReplacesWhatItLeadsTo) {
+  train("run");
+  done({"export", "run", "hf"});
+  done({"export", "run", "model.gguf"});
+  fs::create_directory_symlink("hf", path("link"));
+  fs::create_symlink("model.gguf", path("link.gguf"));
+  fs::remove(path("hf/config.json"));
+  write("hf/config.json", "{}");
+  done({"export", "run", "link", "--overwrite"});
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_NE(read("hf/config.json"), "{}");
+  fs::resize_file(path("model.gguf"), 4);
+  done({"export", "run", "link.gguf", "--overwrite"});
+  EXPECT_TRUE(fs::is_symlink(path("link.gguf")));
+  EXPECT_GT(fs::file_size(path("model.gguf")), 4U);
+}
+
 }  // namespace
 }  // namespace trireme::testing
