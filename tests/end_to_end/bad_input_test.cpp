@@ -38,6 +38,13 @@ TEST_F(BadInput, UnknownKeys) {
   expect_refusal({"train", "bad.toml"}, {"bad.toml:1", "[trian]", "[train]"});
 }
 
+// Only what is near is suggested.
+TEST_F(BadInput, ANameOfNoKeyIsNotTakenForAnother) {
+  const std::string error = refused({"train", "tiny.toml", "--prune.share=0.5"});
+  expect_part(error, "prune.share");
+  expect_none(error, "did you mean");
+}
+
 // Whatever reads TOML: a small file does not use up the stack.
 TEST_F(BadInput, KeysOfManyParts) {
   std::string key = "a";
