@@ -108,6 +108,21 @@ TEST_F(BadInput, MoreThanTheMachineHas) {
   done({"memory", "tiny.toml", "--model.width=4194304", "--model.heads=1", "--brief"});
 }
 
+// Said in words where a model is used, too.
+TEST_F(BadInput, AModelThatIsTooLargeToUse) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  std::string config = read("run/config.toml");
+  for (const auto& [from, to] :
+       {std::pair("\nwidth = 16", "\nwidth = 4194304"), std::pair("\nheads = 2", "\nheads = 1")}) {
+    ASSERT_NE(config.find(from), std::string::npos) << config;
+    config.replace(config.find(from), std::string(from).size(), to);
+  }
+  write("run/config.toml", config);
+  expect_refusal({"generate", "--from", "run", "--prompt", "oar"},
+                 {"run: the model needs", "this machine has", "memory"});
+  expect_refusal({"eval", "--from", "run"}, {"run: the model needs", "this machine has", "memory"});
+}
+
 TEST_F(BadInput, MemoryLimit) {
   expect_key_refused("memory.limit=100KiB", {"memory.limit", "100KiB", "train.micro_batch"});
 }
