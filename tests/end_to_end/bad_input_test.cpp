@@ -38,6 +38,39 @@ TEST_F(BadInput, UnknownKeys) {
   expect_refusal({"train", "bad.toml"}, {"bad.toml:1", "[trian]", "[train]"});
 }
 
+// Only what is near is suggested.
+TEST_F(BadInput, ANameOfNoKeyIsNotTakenForAnother) {
+  const std::string error = refused({"train", "tiny.toml", "--prune.share=0.5"});
+  expect_part(error, "prune.share");
+  expect_none(error, "did you mean");
+}
+
+// Whatever reads TOML: a small file does not use up the stack.
+TEST_F(BadInput, KeysOfManyParts) {
+  std::string key = "a";
+  for (int i = 0; i < 30000; ++i) key += ".a";
+  for (const std::string& text : {"[" + key + "]\n", key + " = 1\n"}) {
+    write("deep.toml", text);
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"train", "deep.toml"},
+                                                    {"memory", "deep.toml", "--brief"},
+                                                    {"train", "tiny.toml", "--plan=deep.toml", "--dry-run"},
+                                                    {"simulate", "tiny.toml", "--cluster=deep.toml"}})
+      expect_refusal(command, {"deep.toml:1: a key of more parts than 32"});
+  }
+}
+
+TEST_F(BadInput, SizesOfNoModelInAFolder) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  done({"export", "run", "hf"});
+  std::string config = read("hf/config.json");
+  const std::string layers = "\"n_layer\": 1,";
+  ASSERT_NE(config.find(layers), std::string::npos) << config;
+  write("hf/config.json", config.replace(config.find(layers), layers.size(), "\"n_layer\": 1000000000,"));
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"train", "hf", "--data.text=text.txt"}, {"import", "hf", "new"}, {"memory", "hf"}})
+    expect_refusal(command, {"n_layer = 1000000000", "config.json"});
+}
+
 TEST_F(BadInput, WrongTypes) {
   expect_key_refused("train.lr=fast", {"train.lr", "a positive number", "\"fast\""});
   expect_key_refused("train.steps=1.5", {"train.steps", "integer", "1.5"});
@@ -73,6 +106,21 @@ TEST_F(BadInput, MoreThanTheMachineHas) {
   expect_refusal({"train", "tiny.toml", "--model.width=4194304", "--model.heads=1"}, {"this machine has", "memory"});
   // Planning for another machine is fine.
   done({"memory", "tiny.toml", "--model.width=4194304", "--model.heads=1", "--brief"});
+}
+
+// Said in words where a model is used, too.
+TEST_F(BadInput, AModelThatIsTooLargeToUse) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  std::string config = read("run/config.toml");
+  for (const auto& [from, to] :
+       {std::pair("\nwidth = 16", "\nwidth = 4194304"), std::pair("\nheads = 2", "\nheads = 1")}) {
+    ASSERT_NE(config.find(from), std::string::npos) << config;
+    config.replace(config.find(from), std::string(from).size(), to);
+  }
+  write("run/config.toml", config);
+  expect_refusal({"generate", "--from", "run", "--prompt", "oar"},
+                 {"run: the model needs", "this machine has", "memory"});
+  expect_refusal({"eval", "--from", "run"}, {"run: the model needs", "this machine has", "memory"});
 }
 
 TEST_F(BadInput, MemoryLimit) {

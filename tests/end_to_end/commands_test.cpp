@@ -126,6 +126,12 @@ TEST_F(Commands, DumpedPassesReplaceThoseOfAnEarlierRun) {
   kept.insert(kept.end(), {"notes.txt", "stage-0"});
   EXPECT_EQ(names_in("passes"), kept);
   EXPECT_EQ(names_in("passes/stage-0"), std::vector<std::string>{"notes.txt"});
+  // A person's own file under the name of a dump stays, and so do the others.
+  write("passes/01-notes.txt", "mine");
+  kept.emplace_back("01-notes.txt");
+  expect_parts(refused(with({})), {"--dump-passes=passes", "01-notes.txt is there, and is no dump of trireme"});
+  std::sort(kept.begin(), kept.end());
+  EXPECT_EQ(names_in("passes"), kept);
 }
 
 TEST_F(Commands, MemoryForScriptsSaysWhatIsShort) {

@@ -48,6 +48,22 @@ class NotFinite : public Program {
   }
 };
 
+// What is left is no model whose loss is anything.
+TEST_F(NotFinite, AModelThatHasGoneBadHasNoLoss) {
+  EXPECT_EQ(run({"train", "tiny.toml", "--output.dir=run", "--train.warmup=0", "--train.lr=1e30", "--train.clip=0",
+                 "--train.schedule=constant"})
+                .code,
+            1);
+  for (const std::vector<std::string>& how : {std::vector<std::string>{}, {"--json"}}) {
+    std::vector<std::string> arguments = {"eval", "--from", "run"};
+    arguments.insert(arguments.end(), how.begin(), how.end());
+    const Finished f = run(arguments);
+    EXPECT_EQ(f.code, 1) << f.out;
+    EXPECT_EQ(f.out, "");
+    expect_part(f.err, "error: the held-out loss is not finite: the model has gone bad");
+  }
+}
+
 TEST_F(NotFinite, NamesStepAndTensorAndKeepsTheLastGoodState) {
   expect_explained({"--train.lr=1e30", "--train.clip=0"});
 }

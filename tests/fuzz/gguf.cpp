@@ -3,6 +3,7 @@
 #include "fuzz/memory_file.h"
 #include "fuzz/targets.h"
 #include "trireme/io/gguf_names.h"
+#include "trireme/models/families.h"
 
 namespace trireme::fuzz {
 
@@ -18,9 +19,13 @@ void gguf(Input input) {
     fail_if(values.size() > 4 * input.size(), "tensors hold more elements than the file");
   }
   // What an import does with it.
-  const ModelConfig model = io::gguf_model(file);
-  for (const io::GgufParameter& parameter : io::gguf_parameters(model))
-    if (file.find(parameter.theirs) != nullptr) io::from_gguf(parameter, file.read(parameter.theirs, parameter.stored));
+  ModelConfig model = io::gguf_model(file).model;
+  const std::vector<io::GgufParameter> parameters = io::gguf_parameters(file, model);
+  fail_if(parameters.size() + (file.find(io::kRopeFactors) == nullptr ? 0 : 1) != file.tensors().size(),
+          "a tensor has no place in the model");
+  for (const io::GgufParameter& parameter : parameters)
+    io::from_gguf(parameter, file.read(parameter.theirs, parameter.stored));
+  models::builtin_families().at(model.family).resolve(model);
 }
 
 }  // namespace trireme::fuzz

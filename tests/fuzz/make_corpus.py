@@ -130,6 +130,8 @@ def configs():
     seed("config", "dates", 'a = 1979-05-27T07:32:00Z\nb = """\nx\\u00e9"""\nc = [1, [2, {d = inf}]]\ne = 0xdead\n')
     seed("config", "edges", '[train]\nlr = nan\nsteps = 9223372036854775807\nbatch = -1\nmicro_batch = 2147483647\n')
     seed("config", "all", CONFIG_ALL)
+    seed("config", "deep_table", "[" + "a." * 30000 + "a]\n")
+    seed("config", "deep_key", "a." * 30000 + "a = 1\n")
 
 
 CONFIG_ALL = """[model]
@@ -268,20 +270,60 @@ def ggufs():
     def number(key, value):
         return entry(key, 4, struct.pack("<I", value))
 
+    def model(family, **changes):
+        arch = family + "."
+        norm = "attention.layer_norm_epsilon" if family == "gpt2" else "attention.layer_norm_rms_epsilon"
+        sizes = {"context_length": 2, "embedding_length": 4, "block_count": 1, "feed_forward_length": 8,
+                 "attention.head_count": 2}
+        if family == "llama":
+            sizes |= {"attention.head_count_kv": 1, "attention.key_length": 2, "rope.dimension_count": 2}
+        numbers = {norm: 1e-5}
+        for key, value in changes.items():
+            (numbers if isinstance(value, float) else sizes)[key.replace("__", ".")] = value
+        return ([entry("general.architecture", 8, text(family))] + [number(arch + k, v) for k, v in sizes.items()] +
+                [entry(arch + k, 6, struct.pack("<f", v)) for k, v in numbers.items()])
+
+    # Offsets in the order of the names.
+    def placed(shapes):
+        tensors, offset = [], 0
+        for name, dims in shapes:
+            tensors.append((name, dims, 0, offset))
+            size = 4
+            for extent in dims:
+                size *= extent
+            offset += -(-size // 32) * 32
+        return tensors, bytes(offset)
+
     width, vocab, context = 4, 3, 2
-    keys = [entry("general.architecture", 8, text("gpt2")), number("gpt2.context_length", context),
-            number("gpt2.embedding_length", width), number("gpt2.block_count", 0), number("gpt2.feed_forward_length", 8),
-            number("gpt2.attention.head_count", 2), entry("gpt2.attention.layer_norm_epsilon", 6, struct.pack("<f", 1e-5)),
-            entry("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, vocab) + text("a") + text("b") + text("c")),
-            entry("tokenizer.ggml.token_type", 9, struct.pack("<IQ", 5, vocab) + struct.pack("<iii", 1, 1, 3)),
-            entry("general.flag", 7, b"\x01")]
-    tensors = [("token_embd.weight", [width, vocab], 0, 0), ("position_embd.weight", [width, context], 0, 64),
-               ("output_norm.weight", [width], 0, 96), ("output_norm.bias", [width], 0, 128)]
-    seed("gguf", "good", file(keys, tensors, bytes(160)))
+    tokenizer = [entry("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, vocab) + text("a") + text("b") + text("c")),
+                 entry("tokenizer.ggml.token_type", 9, struct.pack("<IQ", 5, vocab) + struct.pack("<iii", 1, 1, 3)),
+                 entry("general.flag", 7, b"\x01")]
+    keys = model("gpt2") + tokenizer
+    gpt2 = [("token_embd.weight", [width, vocab]), ("position_embd.weight", [width, context])]
+    gpt2 += [("blk.0." + name, dims) for name, dims in (
+        ("attn_norm.weight", [4]), ("attn_norm.bias", [4]), ("attn_qkv.weight", [4, 12]), ("attn_qkv.bias", [12]),
+        ("attn_output.weight", [4, 4]), ("attn_output.bias", [4]), ("ffn_norm.weight", [4]), ("ffn_norm.bias", [4]),
+        ("ffn_up.weight", [4, 8]), ("ffn_up.bias", [8]), ("ffn_down.weight", [8, 4]), ("ffn_down.bias", [4]))]
+    gpt2 += [("output_norm.weight", [4]), ("output_norm.bias", [4])]
+    tensors, data = placed(gpt2)
+    seed("gguf", "good", file(keys, tensors, data))
+    llama = [("token_embd.weight", [width, vocab])]
+    llama += [("blk.0." + name, dims) for name, dims in (
+        ("attn_norm.weight", [4]), ("attn_q.weight", [4, 4]), ("attn_k.weight", [4, 2]), ("attn_v.weight", [4, 2]),
+        ("attn_output.weight", [4, 4]), ("ffn_norm.weight", [4]), ("ffn_gate.weight", [4, 8]),
+        ("ffn_up.weight", [4, 8]), ("ffn_down.weight", [8, 4]))]
+    llama += [("output_norm.weight", [4]), ("output.weight", [width, vocab])]
+    seed("gguf", "llama", file(model("llama") + tokenizer, *placed(llama)))
+    seed("gguf", "left_over", file(model("llama"), *placed(llama + [("blk.0.attn_q.bias", [4])])))
+    for name, change in (("no_heads", {"attention__head_count": 0}), ("no_layers", {"block_count": 0}),
+                         ("layers", {"block_count": 2**32 - 1}), ("width", {"embedding_length": 2**31 - 1}),
+                         ("rotary", {"rope__dimension_count": 4}), ("nan", {"rope__freq_base": float("nan")})):
+        seed("gguf", name, file(model("llama", **change), *placed(llama)))
     blocks = [("q8", [32, 2], 8, 0), ("q4", [32], 2, 96), ("half", [3], 1, 128)]
-    seed("gguf", "blocks", file(keys, tensors + [(n, d, k, 160 + o) for n, d, k, o in blocks], bytes(320)))
+    seed("gguf", "blocks", file(keys, tensors + [(n, d, k, len(data) + o) for n, d, k, o in blocks],
+                                data + bytes(160)))
     seed("gguf", "empty", file([], [], b""))
-    seed("gguf", "cut", file(keys, tensors, bytes(100)))
+    seed("gguf", "cut", file(keys, tensors, data[:100]))
     seed("gguf", "huge", file(keys, [("a", [2**40, 2**40], 0, 0)], bytes(32)))
     seed("gguf", "overflow", file(keys, [("a", [2**31, 2**31, 2, 2], 0, 0)], bytes(32)))
     seed("gguf", "version", file([], [], b"", version=2))
@@ -303,6 +345,7 @@ def clusters():
     seed("cluster", "empty", "")
     seed("cluster", "negative", good.replace("devices = 8", "devices = -8"))
     seed("cluster", "unknown", "wings = 2\n" + good)
+    seed("cluster", "deep_table", "[" + "a." * 30000 + "a]\n")
 
 
 def schedules():

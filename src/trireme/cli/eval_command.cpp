@@ -80,6 +80,7 @@ int evaluate(const Context& context, const EvalArguments& a, train::Config confi
       });
   if (progress) progress->finish();
   train::require_good_inputs(found);
+  if (!std::isfinite(found.loss)) fail("the held-out loss is not finite: the model has gone bad");
   const std::int64_t tokens = found.samples * data.eval->tokens_per_sample();
   const bool images = context.registry->models.at(config.model.family).images;
   if (a.json) {

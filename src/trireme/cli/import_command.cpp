@@ -4,6 +4,7 @@
 #include "trireme/train/convert.h"
 #include "trireme/train/gguf.h"
 #include "trireme/train/huggingface.h"
+#include "trireme/train/run_folder.h"
 
 namespace trireme::cli {
 namespace {
@@ -29,6 +30,11 @@ int import_once(const Context& context, const ImportArguments& a) {
     print_model(done.config, done.counts, a);
     return 0;
   }
+  if (train::holds_run(a.folder))
+    refuse("{} holds a run, which the other commands take as it is{}", a.folder,
+           std::filesystem::exists(std::filesystem::path(a.folder) / "config.json")
+               ? "; there is a config.json too: move what is of the Hugging Face model to a folder of its own"
+               : "");
   if (!train::is_huggingface_folder(a.folder))
     refuse("{}: not a Hugging Face folder ({})", a.folder,
            std::filesystem::exists(a.folder) ? "no config.json" : "there is no such folder");

@@ -225,7 +225,7 @@ std::string default_config(const TrainArguments& a, std::vector<std::string>& se
   std::error_code unknown;
   if (!a.resume) return "quickstart";
   if (auto folder = taken_folder(settings)) return *folder;
-  if (!std::filesystem::is_symlink(latest, unknown)) {
+  if (!std::filesystem::is_symlink(latest, unknown) && !train::holds_run(latest)) {
     if (!train::holds_run("runs/quickstart"))
       refuse("--resume: there is no run in {}; name the run folder, or leave --resume out to train the quickstart",
              latest.parent_path().string());

@@ -16,6 +16,7 @@
 #include "trireme/cluster/schema.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/core/toml_depth.h"
 
 namespace trireme::cluster {
 namespace {
@@ -214,6 +215,7 @@ void check(Cluster& c, const std::string& file) {
 }  // namespace
 
 Cluster parse_cluster(std::string_view text, const std::string& file) {
+  check_toml_depth(text, file);
   toml::table table;
   try {
     table = toml::parse(text, file);

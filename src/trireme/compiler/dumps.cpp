@@ -1,7 +1,8 @@
 #include "trireme/compiler/dumps.h"
 
-#include <cctype>
+#include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/core/error.h"
@@ -24,22 +25,41 @@ bool is_role(const std::string& name) {
          name.find_first_not_of("0123456789", dash + 1) == std::string::npos;
 }
 
+// Files under the names of dumps, those of roles' folders among them.
+std::vector<fs::path> dumps_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
+    const std::string name = i->path().filename().string();
+    if (fs::is_directory(i->path()) && is_role(name)) {
+      const std::vector<fs::path> inside = dumps_in(i->path());
+      found.insert(found.end(), inside.begin(), inside.end());
+    } else if (fs::is_regular_file(i->path()) && is_dump(name)) {
+      found.push_back(i->path());
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 void remove_dumps(const fs::path& folder) {
-  std::error_code error;
-  std::vector<fs::path> entries;
-  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error))
-    entries.push_back(i->path());
-  error.clear();
-  for (const fs::path& path : entries) {
-    const std::string name = path.filename().string();
-    if (fs::is_directory(path) && is_role(name)) {
-      remove_dumps(path);
-      if (fs::is_empty(path)) fs::remove(path, error);
-    } else if (fs::is_regular_file(path) && is_dump(name)) {
-      fs::remove(path, error);
-    }
+  const std::vector<fs::path> dumps = dumps_in(folder);
+  // All are looked at before one is removed.
+  for (const fs::path& path : dumps) {
+    constexpr std::string_view kModule = "module {", kProgram = "program ";  // as they print
+    std::string first(kProgram.size(), '\0');
+    std::ifstream in(path, std::ios::binary);
+    in.read(first.data(), std::ssize(first));
+    if (in.gcount() > 0 && first != kModule && first != kProgram)
+      refuse("--dump-passes={}: {} is there, and is no dump of trireme; name another folder", folder.string(),
+             path.string());
+  }
+  for (const fs::path& path : dumps) {
+    std::error_code error;
+    fs::remove(path, error);
+    const fs::path role = path.parent_path();
+    if (!error && fs::is_empty(role) && !fs::equivalent(role, folder)) fs::remove(role, error);
     if (error) fail("cannot remove {}, which an earlier run has dumped: {}", path.string(), error.message());
   }
 }

@@ -12,6 +12,7 @@
 #include "trireme/io/shard_writer.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
+#include "trireme/train/overwritten.h"
 #include "trireme/train/run_folder.h"
 #include "trireme/train/trained_model.h"
 
@@ -80,6 +81,10 @@ void check_target(const fs::path& from, const fs::path& run, bool overwrite) {
   std::error_code none;
   if (fs::equivalent(from, run, none))
     refuse("--out {} is the model that is made smaller; name another folder, which leaves it as it is", run.string());
+  if (train::is_overwritten(run, from))
+    refuse("--out {} would replace a part of {}, the model that is made smaller; name another folder", run.string(),
+           from.string());
+  train::check_takes_run(run, "--out " + run.string());
   if (train::holds_run(run) && !overwrite)
     refuse("--out {} holds a run already; give --overwrite to replace it, or another folder", run.string());
   if (fs::exists(run) && !fs::is_directory(run)) refuse("--out {} is there already and not a folder", run.string());
@@ -96,6 +101,8 @@ void save_model(const Model& model, const fs::path& run, const SaveOptions& opti
   about["command"] = options.command;
   about["build"] = {{"version", version()}, {"compiler", __VERSION__}};
   about["compressed_from"] = fs::absolute(options.from).lexically_normal().string();
+  // Before a run that is there is overwritten: what this one is refused for leaves it as it is.
+  Running running(model, registry, {.purpose = train::Purpose::evaluate});
   const train::RunLock lock =
       train::open_run_folder(run, config, options.overwrite ? train::RunMode::overwrite : train::RunMode::fresh,
                              about.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
@@ -103,7 +110,6 @@ void save_model(const Model& model, const fs::path& run, const SaveOptions& opti
     train::copy_tokenizer_files(options.from, run);
   else
     train::keep_tokenizer_files(options.from, run);
-  Running running(model, registry, {.purpose = train::Purpose::evaluate});
   write_states(model, running.compiled(), run, config);
 }
 

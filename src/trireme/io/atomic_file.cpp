@@ -58,6 +58,15 @@ void write_file_atomically(const std::string& path, std::string_view text) {
   file.commit();
 }
 
+std::string behind_links(const std::string& path) {
+  constexpr int kMost = 40;  // as the system has it
+  std::filesystem::path at = path;
+  std::error_code unknown;
+  for (int links = 0; links < kMost && std::filesystem::is_symlink(at, unknown); ++links)
+    at = at.parent_path() / std::filesystem::read_symlink(at, unknown);
+  return at.string();
+}
+
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind,
                        const std::string& given) {
   std::error_code unknown;

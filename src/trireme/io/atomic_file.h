@@ -36,6 +36,9 @@ class AtomicFile {
 
 void write_file_atomically(const std::string& path, std::string_view text);
 
+// What a link leads to, where a link is what a person has named: it is to stay one. Other paths as they are.
+std::string behind_links(const std::string& path);
+
 // Refuses to replace what somebody else wrote: a file of that name must begin as those of this kind do, or be empty.
 // `given` is the option or key with its value; kind: "trace".
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind,

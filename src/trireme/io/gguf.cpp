@@ -8,6 +8,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
+#include "trireme/io/safetensors_header.h"
 
 namespace trireme::io {
 namespace {
@@ -209,7 +210,8 @@ GgufFile::GgufFile(const std::string& path) : path_(path), file_(path) {
   for (std::uint64_t k = 0; k < keys; ++k) {
     std::string key = in.text();
     const auto kind = static_cast<Kind>(in.number<std::uint32_t>());
-    metadata_[std::move(key)] = in.value(kind);
+    const auto [entry, is_new] = metadata_.try_emplace(std::move(key), in.value(kind));
+    if (!is_new) refuse("{}: the key {} is there twice", path, for_message(entry->first));
   }
   for (std::uint64_t t = 0; t < tensors; ++t) {
     GgufTensor tensor;
@@ -238,11 +240,13 @@ GgufFile::GgufFile(const std::string& path) : path_(path), file_(path) {
       refuse("{}: rows of '{}' have {} elements, no whole blocks of {}", path, tensor.name, tensor.shape.back(),
              name_of(tensor.type));
     offsets_.push_back(in.number<std::uint64_t>());
+    if (!by_name_.emplace(tensor.name, tensors_.size()).second)
+      refuse("{}: the tensor {} is there twice", path, for_message(tensor.name));
     tensors_.push_back(std::move(tensor));
   }
-  const auto alignment =
-      has("general.alignment") ? static_cast<std::uint64_t>(integer("general.alignment")) : kAlignment;
-  if (alignment == 0) refuse("{}: general.alignment is 0", path);
+  const std::int64_t given = has("general.alignment") ? integer("general.alignment") : std::int64_t{kAlignment};
+  if (given < 1) refuse("{}: general.alignment is {}", path, given);
+  const auto alignment = static_cast<std::uint64_t>(given);
   const std::uint64_t begin = aligned(in.position(), alignment);
   const std::uint64_t size = file_.bytes().size();
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
@@ -254,9 +258,8 @@ GgufFile::GgufFile(const std::string& path) : path_(path), file_(path) {
 }
 
 const GgufTensor* GgufFile::find(const std::string& name) const {
-  const auto found =
-      std::find_if(tensors_.begin(), tensors_.end(), [&](const GgufTensor& t) { return t.name == name; });
-  return found == tensors_.end() ? nullptr : &*found;
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &tensors_[found->second];
 }
 
 std::vector<float> GgufFile::read(const std::string& name, const Shape& shape) const {

@@ -28,7 +28,7 @@ struct GgufTensor {
 void write_gguf(const std::string& path, const GgufMetadata& metadata, const std::vector<GgufTensor>& tensors,
                 const std::function<std::vector<float>(std::size_t)>& values);
 
-// A file, read as it is asked for. Refuses, naming the file, what is not GGUF or is cut short.
+// A file, read as it is asked for. Refuses, naming the file, what is not GGUF, is cut short or has a name twice.
 class GgufFile {
  public:
   explicit GgufFile(const std::string& path);
@@ -45,6 +45,7 @@ class GgufFile {
   double number(const std::string& key) const;
   const std::string& text(const std::string& key) const;
   const std::vector<std::string>& texts(const std::string& key) const;
+  const std::map<std::string, GgufValue>& metadata() const { return metadata_; }
 
  private:
   template <class T>
@@ -54,7 +55,8 @@ class GgufFile {
   MappedFile file_;
   std::map<std::string, GgufValue> metadata_;
   std::vector<GgufTensor> tensors_;
-  std::vector<std::uint64_t> offsets_;  // of tensors, in the file
+  std::map<std::string, std::size_t> by_name_;  // tensors
+  std::vector<std::uint64_t> offsets_;          // of tensors, in the file
 };
 
 }  // namespace trireme::io

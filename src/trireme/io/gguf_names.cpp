@@ -1,13 +1,19 @@
 #include "trireme/io/gguf_names.h"
 
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <set>
 #include <string_view>
 
 #include "trireme/core/error.h"
 #include "trireme/io/hf_names.h"
+#include "trireme/io/model_settings.h"
+#include "trireme/io/safetensors_header.h"
 
 namespace trireme::io {
 namespace {
@@ -64,27 +70,75 @@ constexpr std::string_view kRopeKeys = "trireme.rope.";
 
 std::int64_t head_of(const ModelConfig& m) { return m.head_dim == 0 ? m.width / m.heads : m.head_dim; }
 
+// The keys of a file that begin with `prefix`, without it.
+nlohmann::json settings_of(const GgufFile& file, std::string_view prefix) {
+  nlohmann::json object = nlohmann::json::object();
+  for (auto at = file.metadata().lower_bound(std::string(prefix));
+       at != file.metadata().end() && at->first.starts_with(prefix); ++at)
+    std::visit([&](const auto& value) { object[at->first.substr(prefix.size())] = value; }, at->second);
+  return object;
+}
+
 // The scaling of which a file has the factors: by our keys, or with the numbers that Llama 3.1 and later have. It must
 // give these factors.
 void read_rope_factors(const GgufFile& file, ModelConfig& m) {
   const std::vector<float> factors = file.read(kRopeFactors, {head_of(m) / 2});
-  const auto key = [&](const char* name, double otherwise) {
-    const std::string whole = std::string(kRopeKeys) + name;
-    return file.has(whole) ? file.number(whole) : otherwise;
-  };
   if (m.rope_scaling != "none" || factors.empty())
     refuse("{}: has {} and llama.rope.scaling.type = \"{}\"; one of them can be imported", file.path(), kRopeFactors,
            m.rope_scaling);
+  const nlohmann::json object = settings_of(file, kRopeKeys);
+  const HfSettings s(object, file.path(), std::string(kRopeKeys));
   m.rope_scaling = "llama3";
-  m.rope_factor = key("factor", *std::max_element(factors.begin(), factors.end()));
-  m.rope_low = key("low", 1);
-  m.rope_high = key("high", 4);
-  m.rope_original = static_cast<std::int64_t>(key("original", 8192));
+  m.rope_factor = s.positive({"factor"}, *std::max_element(factors.begin(), factors.end()));
+  m.rope_low = s.positive({"low"}, 1);
+  m.rope_high = s.positive({"high"}, 4);
+  m.rope_original = s.size({"original"}, 8192);
   const std::vector<float> ours = rope_factors(m);
   for (std::size_t i = 0; i < ours.size(); ++i)
     if (!(std::abs(ours[i] - factors[i]) <= 1e-4F * ours[i]))
       refuse("{}: {} has {} for frequency {}, and Llama 3's scaling by {} gives {}: it is scaled in another way",
              file.path(), kRopeFactors, factors[i], i, m.rope_factor, ours[i]);
+}
+
+// Keys of models that are computed in another way, and what they are where nothing is.
+struct Neutral {
+  std::string_view key;
+  double value;
+};
+constexpr auto kNeutral = std::to_array<Neutral>({
+    {"attention.clamp_kqv", 0},
+    {"attention.max_alibi_bias", 0},
+    {"attention.scale", 0},
+    {"attention.sliding_window", 0},
+    {"embedding_scale", 0},
+    {"expert_count", 0},
+    {"expert_used_count", 0},
+    {"logit_scale", 0},
+    {"residual_scale", 0},
+    {"rope.scale_linear", 1},
+    {"rope.scaling.attn_factor", 1},
+});
+
+void check_neutral(const HfSettings& s) {
+  for (const auto& [key, value] : kNeutral)
+    if (const double given = s.number(key, value); !(given == value))
+      s.refuse_value(key, fmt::format("not computed by this version (only {} is)", value));
+  s.must_be("attention.causal", true);
+  s.must_be("use_parallel_residual", false);
+}
+
+void read_gpt2(const HfSettings& s, ModelConfig& m) { m.norm_eps = s.positive({"attention.layer_norm_epsilon"}, 1e-5); }
+
+void read_llama(const HfSettings& s, ModelConfig& m) {
+  m.norm_eps = s.positive({"attention.layer_norm_rms_epsilon"}, 1e-5);
+  m.rope_theta = s.positive({"rope.freq_base"}, 10000);
+  m.rope_scaling = s.text("rope.scaling.type", "none");
+  if (m.rope_scaling != "none" && m.rope_scaling != "linear")
+    s.refuse_value("rope.scaling.type", "none and linear can be imported");
+  if (m.rope_scaling == "linear" && !s.has("rope.scaling.factor"))
+    s.refuse_value("rope.scaling.type", "needs rope.scaling.factor");
+  const double factor = s.positive({"rope.scaling.factor"}, 1);
+  m.rope_factor = m.rope_scaling == "linear" ? factor : 1;
 }
 
 // theirs[2i + s] = ours[s · half + i] within each head, or the other way round.
@@ -123,6 +177,28 @@ std::vector<GgufParameter> gguf_parameters(const ModelConfig& model, const Optio
     p.table = p.theirs == "token_embd.weight" || p.theirs == "output.weight";
     parameters.push_back(std::move(p));
   }
+  return parameters;
+}
+
+std::vector<GgufParameter> gguf_parameters(const GgufFile& file, const ModelConfig& model) {
+  const std::vector<GgufTensor>& tensors = file.tensors();
+  if (model.layers > std::ssize(tensors))
+    refuse("{}: {}.block_count = {}, but there are {} tensors in all", file.path(), model.family, model.layers,
+           tensors.size());
+  std::vector<GgufParameter> parameters = gguf_parameters(model);
+  std::set<std::string_view> known;
+  for (const GgufParameter& p : parameters) {
+    known.insert(p.theirs);
+    const GgufTensor* tensor = file.find(p.theirs);
+    if (tensor == nullptr) refuse("{}: there is no tensor '{}'", file.path(), p.theirs);
+    if (tensor->shape != p.stored)
+      refuse("{}: '{}' is {}, but the file's metadata make it {}", file.path(), p.theirs, tensor->shape.str(),
+             p.stored.str());
+  }
+  for (const GgufTensor& tensor : tensors)
+    if (!known.contains(tensor.name) && !(model.family == "llama" && tensor.name == kRopeFactors))
+      refuse("{}: {} is no part of the {} of {} layers that the file's metadata describe", file.path(),
+             for_message(tensor.name), model.family, model.layers);
   return parameters;
 }
 
@@ -182,41 +258,53 @@ GgufMetadata gguf_metadata(const ModelConfig& m) {
   return metadata;
 }
 
-ModelConfig gguf_model(const GgufFile& file) {
-  ModelConfig m;
+GgufModel gguf_model(const GgufFile& file) {
+  GgufModel out;
+  ModelConfig& m = out.model;
   m.family = file.text("general.architecture");
   if (m.family != "gpt2" && m.family != "llama")
     refuse("{}: general.architecture = \"{}\"; gpt2 and llama can be imported", file.path(), m.family);
-  const std::string arch = m.family + ".";
-  const auto or_else = [&](const std::string& key, double otherwise) {
-    return file.has(arch + key) ? file.number(arch + key) : otherwise;
+  const std::string prefix = m.family + ".";
+  const nlohmann::json object = settings_of(file, prefix);
+  const HfSettings s(object, file.path(), prefix);
+  const auto required = [&](std::string_view key) {
+    if (!s.has(key)) refuse("{}: there is no key '{}{}'", file.path(), prefix, key);
+    return s.size({key}, 0);
   };
-  m.context = file.integer(arch + "context_length");
-  m.width = file.integer(arch + "embedding_length");
-  m.layers = file.integer(arch + "block_count");
-  m.ffn = file.integer(arch + "feed_forward_length");
-  m.heads = file.integer(arch + "attention.head_count");
+  m.context = required("context_length");
+  m.width = required("embedding_length");
+  m.layers = required("block_count");
+  m.ffn = required("feed_forward_length");
+  m.heads = required("attention.head_count");
   const GgufTensor* table = file.find("token_embd.weight");
   if (table == nullptr || table->shape.rank() != 2)
     refuse("{}: there is no token_embd.weight [vocab, width]", file.path());
   m.vocab = table->shape[0];
+  if (s.size({"vocab_size"}, m.vocab) != m.vocab)
+    s.refuse_value("vocab_size", fmt::format("contradicts token_embd.weight, which has {} rows", m.vocab));
   m.tie_embeddings = file.find("output.weight") == nullptr;
-  if (m.family == "gpt2") {
-    m.norm_eps = or_else("attention.layer_norm_epsilon", 1e-5);
-    return m;
+  const bool llama = m.family == "llama";
+  read_heads(s,
+             {.width = "embedding_length",
+              .kv_heads = llama ? "attention.head_count_kv" : "",
+              .head_dim = llama ? "attention.key_length" : ""},
+             m);
+  // A GPT-2's heads follow from its width alone.
+  for (const std::string_view key :
+       {"attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count"}) {
+    const std::int64_t only = key == "attention.head_count_kv" ? m.kv_heads : m.head_dim;
+    if (s.size({key}, only) != only)
+      s.refuse_value(key, fmt::format("not computed by this version (only {} is)", only));
   }
-  const std::string scaling = file.has("llama.rope.scaling.type") ? file.text("llama.rope.scaling.type") : "none";
-  if (scaling != "none" && scaling != "linear")
-    refuse("{}: llama.rope.scaling.type = \"{}\"; none and linear can be imported", file.path(), scaling);
-  m.rope_scaling = scaling;
-  m.rope_factor = scaling == "linear" ? file.number("llama.rope.scaling.factor") : 1;
-  m.norm_eps = or_else("attention.layer_norm_rms_epsilon", 1e-5);
-  m.kv_heads = static_cast<std::int64_t>(or_else("attention.head_count_kv", static_cast<double>(m.heads)));
-  m.head_dim = static_cast<std::int64_t>(
-      or_else("attention.key_length", static_cast<double>(m.heads == 0 ? 0 : m.width / m.heads)));
-  m.rope_theta = or_else("rope.freq_base", 10000);
-  if (file.find(kRopeFactors) != nullptr) read_rope_factors(file, m);
-  return m;
+  check_size(s, "block_count", "embedding_length", m);
+  check_neutral(s);
+  (llama ? read_llama : read_gpt2)(s, m);
+  if (llama && file.find(kRopeFactors) != nullptr) read_rope_factors(file, m);
+  s.ignore("rope.scaling.finetuned");
+  s.ignore("tensor_data_layout");
+  for (const std::string& key : s.unread())
+    out.notes.push_back(fmt::format("the file has {}, which has no effect here", for_message(key)));
+  return out;
 }
 
 }  // namespace trireme::io

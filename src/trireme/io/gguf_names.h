@@ -22,6 +22,9 @@ struct GgufParameter {
 };
 // Every parameter of a model. Refuses, by option, what the format's readers would compute in another way.
 std::vector<GgufParameter> gguf_parameters(const ModelConfig& model, const OptionNames& names = {});
+// The same, for a file whose model it is. Refuses, by name, a tensor that is missing, has another shape or belongs to
+// no part of the model.
+std::vector<GgufParameter> gguf_parameters(const GgufFile& file, const ModelConfig& model);
 
 // Rows of one of ours as theirs, and back.
 std::vector<float> to_gguf(const GgufParameter& parameter, std::vector<float> values);
@@ -32,8 +35,16 @@ std::vector<float> from_gguf(const GgufParameter& parameter, std::vector<float> 
 inline constexpr const char* kRopeFactors = "rope_freqs.weight";
 std::vector<float> rope_factors(const ModelConfig& model);
 
-// The keys that describe a model, and the model that a file describes.
+// The keys that describe a model.
 GgufMetadata gguf_metadata(const ModelConfig& model);
-ModelConfig gguf_model(const GgufFile& file);
+
+// The model that a file describes, by the rules of config.json (hf_config.h): refuses, by key, values that are none and
+// whatever would make other readers compute something that we do not. `notes` are for a person: keys that have no
+// effect here.
+struct GgufModel {
+  ModelConfig model;
+  std::vector<std::string> notes;
+};
+GgufModel gguf_model(const GgufFile& file);
 
 }  // namespace trireme::io

@@ -163,7 +163,7 @@ TEST_F(GgufFiles, RotaryFactorsAreReadBack) {
     if (!keys) std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with("trireme."); });
     write_gguf(path(), metadata, {{"token_embd.weight", {2, 128}, GgmlType::f32}, {kRopeFactors, {64}, GgmlType::f32}},
                [&](std::size_t i) { return i == 0 ? std::vector<float>(256) : given; });
-    return gguf_model(GgufFile(path()));
+    return gguf_model(GgufFile(path())).model;
   };
   for (const bool keys : {true, false}) {
     const ModelConfig back = read_back(factors, keys);

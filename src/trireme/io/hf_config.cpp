@@ -11,6 +11,7 @@
 #include "trireme/core/text.h"
 #include "trireme/io/hf_settings.h"
 #include "trireme/io/json_file.h"
+#include "trireme/io/model_settings.h"
 #include "trireme/io/safetensors_header.h"
 
 namespace trireme::io {
@@ -97,9 +98,9 @@ void read_gpt2(const HfSettings& s, const OptionNames& names, HfConfig& out) {
   m.norm_eps = s.positive({"layer_norm_epsilon"}, 1e-5);
   m.init_std = s.positive({"initializer_range"}, 0.02);
   m.tie_embeddings = s.flag("tie_word_embeddings", true);
-  m.kv_heads = m.heads;
-  if (m.width % m.heads != 0) s.refuse_value("n_embd", fmt::format("not a multiple of the {} heads", m.heads));
-  m.head_dim = m.width / m.heads;
+  const std::string_view width = s.has("hidden_size") ? "hidden_size" : "n_embd";
+  read_heads(s, {.width = width}, m);
+  check_size(s, s.has("num_hidden_layers") ? "num_hidden_layers" : "n_layer", width, m);
   // GELU by tanh under its names; they differ in how they round.
   constexpr std::array<std::string_view, 4> gelu = {"gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast"};
   const std::string activation = s.text("activation_function", "gelu_new");
@@ -190,18 +191,14 @@ void read_llama(const HfSettings& s, const OptionNames& names, HfConfig& out) {
   m.width = s.size({"hidden_size"}, 4096);
   m.layers = s.size({"num_hidden_layers"}, 32);
   m.heads = s.size({"num_attention_heads"}, 32);
-  m.kv_heads = s.size({"num_key_value_heads"}, m.heads);
   m.ffn = s.size({"intermediate_size"}, 11008);
   m.context = s.size({"max_position_embeddings"}, 2048);
   m.vocab = s.size({"vocab_size"}, 32000);
   m.norm_eps = s.positive({"rms_norm_eps"}, 1e-6);
   m.init_std = s.positive({"initializer_range"}, 0.02);
   m.tie_embeddings = s.flag("tie_word_embeddings", false);
-  if (!s.has("head_dim") && m.width % m.heads != 0)
-    s.refuse_value("hidden_size", fmt::format("not a multiple of the {} heads, and there is no head_dim", m.heads));
-  m.head_dim = s.size({"head_dim"}, m.width / m.heads);
-  if (m.heads % m.kv_heads != 0)
-    s.refuse_value("num_key_value_heads", fmt::format("does not divide the {} heads", m.heads));
+  read_heads(s, {.width = "hidden_size", .kv_heads = "num_key_value_heads", .head_dim = "head_dim"}, m);
+  check_size(s, "num_hidden_layers", "hidden_size", m);
   const std::string activation = s.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
     s.refuse_value("hidden_act", "not computed by this version (only silu is)");

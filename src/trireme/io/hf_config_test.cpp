@@ -174,5 +174,14 @@ TEST_F(HfConfigTest, SpecialTokensAreCarriedAlong) {
   EXPECT_EQ(generation_config_of(folder_), generation);
 }
 
+TEST_F(HfConfigTest, SizesOfNoModelAreRefusedByKey) {
+  EXPECT_EQ(refused(gpt2(R"(,"n_layer":1000000000)")), "n_layer = 1000000000: more layers than the 10000 of any model");
+  EXPECT_EQ(refused(llama(R"(,"num_hidden_layers":2147483647)")),
+            "num_hidden_layers = 2147483647: more layers than the 10000 of any model");
+  EXPECT_EQ(refused(gpt2(R"(,"n_embd":2147483647,"n_head":1)")),
+            "n_embd = 2147483647: with the other sizes it makes about 9e+20 parameters, more than any model has");
+  EXPECT_EQ(model(llama(R"(,"num_hidden_layers":1000)")).layers, 1000);
+}
+
 }  // namespace
 }  // namespace trireme::io

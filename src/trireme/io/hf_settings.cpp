@@ -12,6 +12,7 @@ namespace {
 std::string shown(const nlohmann::json& value) {
   if (value.is_string()) return for_message(value.get_ref<const std::string&>());
   if (value.is_object()) return "an object";
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) return fmt::format("{}", value.get<double>());
   std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   constexpr std::size_t kShown = 60;
   if (text.size() > kShown) text = text.substr(0, kShown) + "…";

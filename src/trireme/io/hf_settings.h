@@ -10,8 +10,8 @@
 namespace trireme::io {
 
 // An object of settings read by key, which remembers what was asked for. Null counts as absent, as it does in
-// transformers. A value of the wrong kind is refused: "config.json: n_embd must be an integer of at least 1, got
-// "wide"".
+// transformers. Metadata of GGUF files are read so too. A value of the wrong kind is refused: "config.json: n_embd must
+// be an integer of at least 1, got "wide"".
 class HfSettings {
  public:
   // `where` names the object in messages; it must outlive this. Keys of an object inside another are shown with

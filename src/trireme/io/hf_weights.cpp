@@ -85,12 +85,21 @@ bool same_bytes(const Found& a, const Found& b) {
   return true;
 }
 
+// The tensors of the model. There cannot be more layers than tensors: what config.json claims is not made names for
+// before.
+std::vector<HfTensor> expected(const ShardedSafetensors& files, const ModelConfig& model) {
+  if (model.layers > std::ssize(files.tensors()))
+    refuse("{}: config.json describes {} layers, and there are {} tensors in all", files.path(), model.layers,
+           files.tensors().size());
+  return hf_tensors(model);
+}
+
 bool is_storage_type(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
 
 }  // namespace
 
 HfWeights::HfWeights(const std::string& folder, const ModelConfig& model)
-    : files_(folder), tensors_(hf_tensors(model)) {
+    : files_(folder), tensors_(expected(files_, model)) {
   try {
     check(model);
   } catch (Error& e) {

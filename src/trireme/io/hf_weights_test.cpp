@@ -202,5 +202,14 @@ TEST_F(HfWeightsTest, NoWeights) {
                                "pytorch_model.bin can hold code and is not read: save the model with safetensors");
 }
 
+// Names are made for as many layers as there can be, whatever config.json claims.
+TEST_F(HfWeightsTest, MoreLayersThanTensorsAreRefusedAtOnce) {
+  copy("gpt2-tied");
+  ModelConfig model = read_hf_config(folder_).model;
+  model.layers = 1'000'000'000;
+  EXPECT_NE(refusal([&] { HfWeights(folder_, model); }).find("config.json describes 1000000000 layers"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace trireme::io

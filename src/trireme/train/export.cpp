@@ -248,6 +248,7 @@ Exported export_huggingface(const fs::path& run, const fs::path& given, const Ex
   if (!holds_run(run)) refuse("{}: there is no run in that folder", run.string());
   fs::path folder = given.lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
+  folder = io::behind_links(folder.string());
   check_target(folder, options.overwrite);
   check_writable(folder, folder.string());
   const Config config = load_config(run.string(), {}, families);

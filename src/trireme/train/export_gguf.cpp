@@ -146,8 +146,9 @@ bool add_tokenizer(io::GgufMetadata& metadata, const Config& config, const LogSi
 
 bool is_gguf(const fs::path& path) { return path.extension() == ".gguf"; }
 
-GgufExported export_gguf(const fs::path& run, const fs::path& file, const GgufExportOptions& options,
+GgufExported export_gguf(const fs::path& run, const fs::path& given, const GgufExportOptions& options,
                          const models::Families& families) {
+  const fs::path file = io::behind_links(given.string());
   if (!holds_run(run)) refuse("{}: there is no run in that folder", run.string());
   if (fs::exists(file) && !options.overwrite)
     refuse("{} is there already; give --overwrite to replace it, or another name", file.string());

@@ -15,6 +15,7 @@
 #include "trireme/train/convert.h"
 #include "trireme/train/huggingface.h"
 #include "trireme/train/imported_run.h"
+#include "trireme/train/overwritten.h"
 #include "trireme/train/run_folder.h"
 
 namespace trireme::train {
@@ -58,6 +59,8 @@ bool keep_tokenizer_files(const fs::path& from, const fs::path& run) {
 
 void write_imported(const Config& config, const fs::path& run, const ImportOptions& options, const std::string& from,
                     std::vector<io::ShardTensor> tensors, const std::function<void()>& more) {
+  if (is_overwritten(run, from))
+    refuse("{} is in part in the folder that is overwritten, {}; name another folder for the run", from, run.string());
   std::uint64_t parameters = 0;
   for (const io::ShardTensor& tensor : tensors) parameters += static_cast<std::uint64_t>(tensor.type.elements());
   const RunLock lock = open_run_folder(run, config, options.overwrite ? RunMode::overwrite : RunMode::fresh,

@@ -73,7 +73,10 @@ GgufImported import_gguf(const fs::path& path, const fs::path& run, std::span<co
     if (key.starts_with("model.") && key != "model.context" && key != "model.dropout")
       refuse("{} = {} is what the file says already; leave the key out", key, value_text(config, key));
   const ModelConfig given = config.model;
-  config.model = io::gguf_model(file);
+  const io::GgufModel theirs = io::gguf_model(file);
+  const std::vector<io::GgufParameter> parameters = io::gguf_parameters(file, theirs.model);
+  for (const std::string& note : theirs.notes) log(options.log, LogLevel::info, "{}: {}", path.string(), note);
+  config.model = theirs.model;
   config.model.dropout = given.dropout;
   if (config.is_given("model.context")) {
     if (given.context > config.model.context)
@@ -93,7 +96,7 @@ GgufImported import_gguf(const fs::path& path, const fs::path& run, std::span<co
 
   std::vector<std::vector<float>> values;
   std::vector<io::ShardTensor> tensors;
-  for (const io::GgufParameter& p : io::gguf_parameters(config.model, config.names)) {
+  for (const io::GgufParameter& p : parameters) {
     values.push_back(io::from_gguf(p, file.read(p.theirs, p.stored)));
     Shape start = p.shape;
     for (int d = 0; d < start.rank(); ++d) start[d] = 0;

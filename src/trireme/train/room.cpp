@@ -107,12 +107,12 @@ void check_limit(const Config& config, const Registry& registry, const Compiled&
   }
 }
 
-void check_machine(const Compiled& compiled, const Site& site, std::vector<std::string>& found) {
+void check_machine(const Compiled& compiled, const Site& site, std::string_view what_needs, const char* way,
+                   std::vector<std::string>& found) {
   const auto check = [&](std::size_t needed, std::size_t there, std::string_view what) {
     if (there > 0 && needed > there)
-      found.push_back(
-          fmt::format("the run needs {}, and this machine has {} of {}; `trireme memory` shows what takes it",
-                      format_bytes(needed), format_bytes(there), what));
+      found.push_back(fmt::format("{} needs {}, and this machine has {} of {}; {}", what_needs, format_bytes(needed),
+                                  format_bytes(there), what, way));
   };
   const bool accelerated = compiled.device() != device::Kind::cpu;
   const int ranks = site.alone || site.local_ranks == 0 ? compiled.ranks() : site.local_ranks;
@@ -162,7 +162,7 @@ std::vector<std::string> shortfalls(const Config& config, const Registry& regist
                                     const Site& site) {
   std::vector<std::string> found;
   check_limit(config, registry, compiled, site, found);
-  check_machine(compiled, site, found);
+  check_machine(compiled, site, "the run", "`trireme memory` shows what takes it", found);
   check_messages(compiled, site, found);
   const std::string others = compiled.other_ranks();
   if (site.alone && compiled.ranks() > kMaxThreadRanks)
@@ -171,6 +171,13 @@ std::vector<std::string> shortfalls(const Config& config, const Registry& regist
         "for each",
         config.parallel.mesh, others.empty() ? "" : " with " + others, compiled.ranks(), kMaxThreadRanks,
         compiled.ranks()));
+  return found;
+}
+
+std::vector<std::string> shortfalls_of_use(const Compiled& compiled, const Site& site) {
+  std::vector<std::string> found;
+  check_machine(compiled, site, "the model", "ranks of several machines can share it (parallel.mesh)", found);
+  check_messages(compiled, site, found);
   return found;
 }
 

@@ -31,4 +31,7 @@ bool exceeds_limit(const Config& config, const Compiled& compiled);
 std::vector<std::string> shortfalls(const Config& config, const Registry& registry, const Compiled& compiled,
                                     const Site& site);
 
+// The same of a trained model that is used, which memory.limit does not concern.
+std::vector<std::string> shortfalls_of_use(const Compiled& compiled, const Site& site);
+
 }  // namespace trireme::train

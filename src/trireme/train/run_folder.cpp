@@ -16,6 +16,8 @@
 #include "trireme/io/atomic_file.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/huggingface.h"
+#include "trireme/train/overwritten.h"
 
 namespace trireme::train {
 
@@ -59,15 +61,25 @@ int newest_number(const fs::path& first) {
 
 }  // namespace
 
+void check_is_free(const fs::path& folder) {
+  if (holds_run(folder))
+    refuse(
+        "output.dir = \"{}\" holds a run already; give --resume to continue it, --overwrite to replace it, or another "
+        "folder",
+        folder.string());
+}
+
+void check_takes_run(const fs::path& folder, const std::string& given) {
+  if (is_huggingface_folder(folder))
+    refuse("{} holds a Hugging Face model (a config.json), which a run there would hide; name another folder", given);
+}
+
 fs::path choose_run_folder(const Config& config, RunMode mode) {
   if (!config.run.empty() && mode != RunMode::fresh) return cleaned(config.run);
   if (!config.output.dir.empty()) {
     fs::path given = cleaned(config.output.dir);
-    if (mode == RunMode::fresh && holds_run(given))
-      refuse(
-          "output.dir = \"{}\" holds a run already; give --resume to continue it, --overwrite to replace it, or "
-          "another folder",
-          given.string());
+    if (mode == RunMode::fresh) check_is_free(given);
+    check_takes_run(given, fmt::format("output.dir = \"{}\"", given.string()));
     return given;
   }
   const fs::path first = fs::path("runs") / config.name;
@@ -180,8 +192,7 @@ void write_run_files(const fs::path& folder, const Config& config, RunMode mode,
   attempt(folder, [&] {
     // The configuration is replaced last: until then what is left is still the old run, and never none.
     if (mode == RunMode::overwrite)
-      for (const char* part : {"checkpoints", "metrics.jsonl", "log.txt", "run.json", "plan.toml", "algorithms.txt"})
-        fs::remove_all(folder / part);
+      for (const std::string_view part : kOverwritten) fs::remove_all(folder / part);
     io::remove_unfinished(folder.string());
     remove_unfinished(folder);
     write_about(folder, config, run_json);
@@ -191,11 +202,12 @@ void write_run_files(const fs::path& folder, const Config& config, RunMode mode,
 void point_latest_to(const fs::path& folder) {
   if (folder.parent_path() != "runs" || folder.filename() == "latest") return;
   std::error_code ignored;  // a convenience: a file system without links does without
-  fs::remove("runs/latest", ignored);
+  if (fs::is_symlink("runs/latest", ignored)) fs::remove("runs/latest", ignored);  // else it is a person's own
   fs::create_directory_symlink(folder.filename(), "runs/latest", ignored);
 }
 
 RunLock open_run_folder(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
+  check_takes_run(folder, folder.string());
   RunLock lock = lock_run_folder(folder, config, run_json);
   write_run_files(folder, config, mode, run_json);
   return lock;

@@ -14,6 +14,12 @@ enum class RunMode { fresh, resume, overwrite };
 // folder that holds a run is refused without resume or overwrite.
 std::filesystem::path choose_run_folder(const Config& config, RunMode mode);
 
+// Refuses a folder that holds a run, for one that starts.
+void check_is_free(const std::filesystem::path& folder);
+// Refuses the folder of a Hugging Face model: with a run in it, it would be taken for that alone. `given` is what a
+// person has called it: "output.dir = \"gpt2\"".
+void check_takes_run(const std::filesystem::path& folder, const std::string& given);
+
 // The right to write to a run folder, until it goes: one process at a time. A killed process loses it.
 class RunLock {
  public:
@@ -48,7 +54,7 @@ void check_writable(const std::filesystem::path& folder, const std::string& give
 // cannot be written.
 void write_run_files(const std::filesystem::path& folder, const Config& config, RunMode mode,
                      const std::string& run_json);
-// Both.
+// Both. Refuses the folder of a Hugging Face model.
 [[nodiscard]] RunLock open_run_folder(const std::filesystem::path& folder, const Config& config, RunMode mode,
                                       const std::string& run_json);
 

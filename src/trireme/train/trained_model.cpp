@@ -9,6 +9,7 @@
 #include "trireme/ir/axes.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/huggingface.h"
+#include "trireme/train/room.h"
 #include "trireme/train/run_folder.h"
 #include "trireme/train/same_run.h"
 
@@ -70,6 +71,12 @@ TrainedModel::TrainedModel(Config config, const Registry& registry, CompileOptio
   if (world != nullptr) options.transport = world->transport();
   resolve_model(config_, config_.model.vocab, registry.models);
   compiled_ = compile(config_, registry, options);
+  const Site site{.threads = options.threads,
+                  .alone = world == nullptr,
+                  .local_ranks = options.local_ranks,
+                  .rank = world == nullptr ? 0 : world->rank()};
+  if (const std::vector<std::string> lacking = shortfalls_of_use(compiled_, site); !lacking.empty())
+    refuse("{}: {}", from, lacking.front());
   if (world != nullptr) check_same_programs(compiled_, *world);
   session_ = std::make_unique<Session>(compiled_, SessionOptions{.world = world,
                                                                  .threads = options.threads,

@@ -21,6 +21,7 @@
 #include "trireme/train/loader_depth.h"
 #include "trireme/train/offload_warning.h"
 #include "trireme/train/open_data.h"
+#include "trireme/train/overwritten.h"
 #include "trireme/train/pipeline_warnings.h"
 #include "trireme/train/plan_file.h"
 #include "trireme/train/prune.h"
@@ -78,7 +79,10 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   // Before all that takes long.
   if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && leads()) check_writable(folder_, fmt::format("output.dir = \"{}\"", folder_.string()));
-  if (options_.write && options_.mode == RunMode::resume && leads()) check_has_weights(folder_, registry_.models);
+  const bool resumes = options_.write && options_.mode == RunMode::resume;
+  if (options_.write && !resumes && leads()) check_inputs_stay(folder_, config_);
+  if (options_.write && !resumes) open_weights();
+  if (resumes && leads()) check_has_weights(folder_, registry_.models);
   const int ranks = ranks_of(config_);
   for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks, options_.world != nullptr))
     note(LogLevel::warning, unused);
@@ -127,7 +131,6 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   for (const Role& role : compiled_.roles)
     if (role.takes_rows())  // as many ranks have each
       flops_per_step_ += program_flops(role.program("step")) * compiled_.mesh.ranks() / static_cast<double>(roles);
-  if (options_.write && options_.mode != RunMode::resume) open_weights();
 }
 
 std::string Trainer::broadcast(std::string text) const {
@@ -163,7 +166,20 @@ void Trainer::set_first_weights() {
   if (const std::size_t masked = load_huggingface(*weights_, *session_); masked > 0 && leads())
     note(LogLevel::info, fmt::format("{} weights come pruned: their zeros stay", masked));
   weights_.reset();
-  if (options_.write) keep_tokenizer_files(config_.init.from, folder_);
+  starts_from_folder_ = true;
+}
+
+// Reads all that the run begins with; of a folder of another run nothing has changed yet.
+void Trainer::load_start(bool resumes, std::optional<std::int64_t> newest) {
+  session_->initialize(config_.train.seed);
+  if (resumes)
+    resume(newest);
+  else
+    set_first_weights();
+  if (!config_.distil.teacher.empty()) load_teacher(config_, registry_, *session_);
+  if (options_.world == nullptr) return;
+  std::int32_t read = 1;  // by this process; one that could not read does not come here
+  options_.world->all_reduce(std::span(&read, 1), comm::Reduce::max);
 }
 
 void Trainer::check_nccl() const {
@@ -199,13 +215,15 @@ void Trainer::start() {
                                                                  .timeout = config_.parallel.timeout.count,
                                                                  .nccl = config_.runtime.transport == Transport::nccl,
                                                                  .algorithms = &algorithms_});
+  const bool resumes = options_.write && options_.mode == RunMode::resume;
+  if (!resumes) load_start(false, std::nullopt);
   if (options_.write && leads()) {
-    if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
+    if (resumes && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
+    if (options_.mode == RunMode::fresh) check_is_free(folder_);  // it was when the run was prepared
     lock_ = lock_run_folder(folder_, config_, run_json());
-    if (options_.mode == RunMode::resume) log_file_.open(folder_ / "log.txt", std::ios::app);
+    if (resumes) log_file_.open(folder_ / "log.txt", std::ios::app);
   }
   // Before a file of the run is written: where none of its checkpoints can be used, it stays as it is.
-  const bool resumes = options_.write && options_.mode == RunMode::resume;
   std::optional<std::int64_t> newest;
   if (resumes) try {
       newest = find_checkpoint(folder_);
@@ -214,23 +232,19 @@ void Trainer::start() {
           fmt::format("{} cannot be resumed and stays as it is (--overwrite starts over)", folder_.string()));
     }
   if (resumes && leads()) report_changed_data();
+  if (resumes) load_start(true, newest);
   if (options_.write && leads()) {
     write_run_files(folder_, config_, options_.mode, run_json());
     io::write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
+    if (starts_from_folder_) keep_tokenizer_files(config_.init.from, folder_);
     point_latest_to(folder_);
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
     for (const std::string& text : std::exchange(early_log_, {})) write_log(text);
   }
   record_algorithms();
-  session_->initialize(config_.train.seed);
-  if (resumes)
-    resume(newest);
-  else
-    set_first_weights();
   if (step_ == 0 && leads() && (resumes || !config_.init.from.empty()))
     if (const std::string warning = filling_warning(config_, planned_.graphs, *session_); !warning.empty())
       note(LogLevel::warning, warning);
-  if (!config_.distil.teacher.empty()) load_teacher(config_, registry_, *session_);
   if (options_.write && leads()) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
   if (options_.write) {
     writer_ = std::make_unique<CheckpointWriter>(folder_, *session_, config_.output.keep, broken_);

@@ -132,6 +132,7 @@ class Trainer {
   Request most_urgent(Request own) const;
   void open_weights();
   void set_first_weights();
+  void load_start(bool resumes, std::optional<std::int64_t> newest);
   Outcome run_to_end();
   // In a run, which a bad value of the held-out data does not end: it is warned of once.
   std::optional<Evaluation> evaluate_in_run();
@@ -190,6 +191,7 @@ class Trainer {
   Utilisation utilisation_;
   std::filesystem::path folder_;
   std::unique_ptr<io::HfWeights> weights_;  // of init.from, until they are in the session
+  bool starts_from_folder_ = false;         // they are
   RunLock lock_;
   device::Algorithms algorithms_;
   std::unique_ptr<Session> session_;

@@ -13,6 +13,7 @@
 #include "trireme/core/version.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/train/checkpoint.h"
+#include "trireme/train/overwritten.h"
 #include "trireme/train/same_run.h"
 #include "trireme/train/trainer.h"
 
@@ -195,6 +196,7 @@ void Trainer::save(const std::filesystem::path& folder) {
   const bool own =
       options_.write && std::filesystem::weakly_canonical(folder) == std::filesystem::weakly_canonical(folder_);
   RunLock lock;
+  if (!own) check_inputs_stay(folder, config_);
   if (!own) lock = open_run_folder(folder, config_, RunMode::overwrite, run_json());
   save_checkpoint(folder, *session_, config_, step_, config_.output.keep);
 }

@@ -250,6 +250,8 @@ std::optional<std::string> suggestion(std::string_view name) {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (names[i] == section + "." + leaves[i]) neighbours.push_back(leaves[i]);
   if (const auto near = nearest(leaf, neighbours)) return section + "." + *near;
+  // A section that is named rightly is meant: what only looks like a name of another one is not near.
+  if (!neighbours.empty()) return std::nullopt;
   std::vector<std::string> all = leaves;
   for (const Foreign& foreign : kForeign) all.emplace_back(foreign.name);
   const auto near = nearest(leaf, all);

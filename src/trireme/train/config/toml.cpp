@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "trireme/core/error.h"
+#include "trireme/core/toml_depth.h"
 #include "trireme/train/config/keys.h"
 
 namespace trireme::train {
@@ -42,6 +43,7 @@ int line_of(const toml::node& node) { return static_cast<int>(node.source().begi
 }  // namespace
 
 std::vector<Entry> read_toml(std::string_view text, const std::string& file) {
+  check_toml_depth(text, file);
   toml::table root;
   try {
     root = toml::parse(text, std::string_view(file));
