@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -67,10 +68,29 @@ struct Callers {
   std::string check_gpu;  // scripts/check_gpu
 };
 
+// Why there is no such command of the program, with such flags and files; empty: there is.
+std::string what_is_wrong_with_command(const std::string& command) {
+  std::string sources;
+  for (const fs::directory_entry& entry : fs::directory_iterator(kSource / "src/trireme/cli"))
+    if (entry.path().extension() == ".cpp") sources += text_of(entry.path());
+  const std::vector<std::string> words = split(command, ' ');
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const bool file = word.find('/') != std::string::npos;
+    if (file && !fs::exists(kSource / word)) return "there is no file " + word;
+    if (file) continue;
+    const std::regex declared((word.starts_with("--") ? "" : "add_subcommand\\(\\s*") + ("\"" + word + "\""));
+    if (!std::regex_search(sources, declared)) return "there is no " + word;
+  }
+  return "";
+}
+
 // Why a name of the table is dead, or stands at the wrong place; empty: neither.
 std::string what_is_wrong(const std::string& name, const std::string& where, const std::set<std::string>& tests,
                           const Callers& callers) {
   const std::string& cmake = callers.cmake;
+  if (name.starts_with("trireme "))
+    return where == "by hand" ? what_is_wrong_with_command(name) : "a command is listed as " + where;
   if (name.find('/') != std::string::npos) {
     if (!fs::exists(kSource / name)) return "there is no such file";
     const std::string in_tests = name.starts_with("tests/") ? name.substr(std::string("tests/").size()) : name;
@@ -102,7 +122,7 @@ TEST(Claims, EveryNameIsThatOfATest) {
   const auto rows = table_behind(text_of(kSource / "CONTRIBUTING.md"), "## Claims and their tests");
   ASSERT_GT(rows.size(), 10U);
   for (const auto& row : rows) {
-    ASSERT_EQ(row.size(), 3U) << row.front();
+    ASSERT_EQ(row.size(), 4U) << row.front();
     EXPECT_TRUE(row[2] == "default" || row[2] == "slow" || row[2] == "GPU" || row[2] == "by hand")
         << row.front() << ": " << row[2];
     const std::vector<std::string> names = quoted(row[1]);
@@ -119,15 +139,59 @@ TEST(Claims, EveryNameIsThatOfATest) {
   EXPECT_NE(what_is_wrong("tests/gpu/repeat.py", "by hand", tests, callers), "");
   EXPECT_NE(what_is_wrong("tests/tokenizers/compare.py", "by hand", tests, callers), "");
   EXPECT_NE(what_is_wrong("crash.fifty_kills", "by hand", tests, callers), "");
+  EXPECT_EQ(what_is_wrong("trireme bench plans", "by hand", tests, callers), "");
+  EXPECT_NE(what_is_wrong("trireme bench plans", "default", tests, callers), "");
+  EXPECT_NE(what_is_wrong("trireme bench plants", "by hand", tests, callers), "");
+  EXPECT_NE(what_is_wrong("trireme simulate --publish bench/published_runs.csv", "by hand", tests, callers), "");
+  EXPECT_NE(what_is_wrong("trireme simulate --published bench/runs.csv", "by hand", tests, callers), "");
 }
 
-TEST(Claims, EveryRowOfTheReadmeHasTests) {
+// The figures of a cell, apart from code and links: percentages, and numbers of more than one digit.
+std::set<std::string> figures_of(std::string cell) {
+  cell = std::regex_replace(cell, std::regex(R"(`[^`]*`|\]\([^)]*\))"), "");
+  std::set<std::string> figures;
+  const std::regex figure(R"((^|[^\w./-])(\d+e-\d+|\d[\d.,/]*\d%?|\d%))");
+  for (std::sregex_iterator i(cell.begin(), cell.end(), figure), end; i != end; ++i) figures.insert((*i)[2].str());
+  return figures;
+}
+
+// Figures of the README that the table does not have for their row, and the other way round, as "row: figure". A row of
+// the table belongs to the README's of the longest name that it begins with, or else to one with the same first words.
+std::vector<std::string> unshown_figures(const std::vector<std::vector<std::string>>& readme,
+                                         const std::vector<std::vector<std::string>>& table) {
+  std::map<std::string, std::set<std::string>> claimed;
+  std::map<std::string, std::set<std::string>> shown;
+  for (const auto& row : readme) claimed[row.at(0)] = figures_of(row.at(1));
+  for (const auto& row : table) {
+    std::string owner;
+    const auto head = [](const std::string& name) { return name.substr(0, name.find(',')); };
+    for (const auto& [name, figures] : claimed) {
+      const bool whole = row[0].starts_with(name);
+      if ((whole && name.size() >= owner.size()) || (owner.empty() && head(row[0]) == head(name))) owner = name;
+    }
+    shown[owner].merge(figures_of(row.at(3)));
+  }
+  std::vector<std::string> missing;
+  for (const auto& [name, figures] : claimed)
+    for (const std::string& figure : figures)
+      if (!shown[name].contains(figure)) missing.push_back(name + ": " + figure + " is not in the table");
+  for (const auto& [name, figures] : shown)
+    for (const std::string& figure : figures)
+      if (!claimed[name].contains(figure)) missing.push_back(name + ": " + figure + " is not in the README");
+  return missing;
+}
+
+TEST(Claims, EveryRowAndFigureOfTheReadmeHasTests) {
+  const auto table = table_behind(text_of(kSource / "CONTRIBUTING.md"), "## Claims and their tests");
   std::set<std::string> shown;
-  for (const auto& row : table_behind(text_of(kSource / "CONTRIBUTING.md"), "## Claims and their tests"))
-    shown.insert(row.front());
-  const auto rows = table_behind(text_of(kSource / "README.md"), "## What it does today");
+  for (const auto& row : table) shown.insert(row.front());
+  auto rows = table_behind(text_of(kSource / "README.md"), "## What it does today");
   ASSERT_GT(rows.size(), 10U);
   for (const auto& row : rows) EXPECT_TRUE(shown.contains(row.front())) << row.front();
+  EXPECT_EQ(fmt::format("{}", fmt::join(unshown_figures(rows, table), "\n")), "");
+  // What the check is worth.
+  rows.back()[1] += " twice as fast as others, and 99.5% of the peak";
+  EXPECT_EQ(unshown_figures(rows, table), std::vector<std::string>{rows.back()[0] + ": 99.5% is not in the table"});
 }
 
 // What `./test` says that it would install, before it does, where `tools` stand in for some programs.

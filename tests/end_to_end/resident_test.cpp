@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <regex>
 #include <vector>
 
 #include "end_to_end/program.h"
+#include "support/source_dir.h"
 
 namespace trireme::testing {
 namespace {
@@ -31,7 +33,7 @@ class Resident : public Program {
     return p;
   }
 
-  void expect_within(const std::vector<std::string>& settings) const {
+  void expect_within(const std::vector<std::string>& settings, bool resumed = true) const {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "the sanitizers take memory of their own";
 #endif
@@ -43,6 +45,7 @@ class Resident : public Program {
     // A bound that is far off says nothing: the arenas are most of what there is, and they are in use.
     EXPECT_GT(f.peak_bytes, p.arenas) << "the configuration is too small to show anything";
     EXPECT_GT(p.arenas, p.outside / 3) << "the configuration is too small to show anything";
+    if (!resumed) return;
     train.insert(train.end(), {"--resume", "--train.steps=4"});
     EXPECT_LE(done(train).peak_bytes, p.arenas + p.outside + p.resumed) << "resumed";
   }
@@ -79,6 +82,52 @@ class Resident : public Program {
   }
 };
 
+// Runs on text that is turned into tokens: lines of words, 30 MB of them.
+class ResidentText : public Resident {
+ protected:
+  enum class Form { text, json_lines, one_json_line };
+
+  void expect_within(Form form, const std::string& tokenizer) const {
+    const std::string name = form == Form::text ? "long.txt" : "long.jsonl";
+    write_words(name, form);
+    Resident::expect_within(
+        wide({"--parallel.mesh=dp=1", "--data.text=" + name, "--data.tokenizer=" + tokenizer, "--model.layers=6"}),
+        false);
+  }
+  static std::string tokenizer() { return source_dir() + "/tests/tokenizers/gpt2.json"; }
+
+ private:
+  void write_words(const std::string& name, Form form) const {
+    constexpr std::size_t kBytes = 30'000'000;
+    constexpr int kDocument = 40;  // lines
+    const bool json = form != Form::text;
+    std::ofstream out(folder() / name, std::ios::binary);
+    const std::string begin = R"({"id": 7, "text": ")";
+    const std::string end = "\"}\n";
+    if (json) out << begin;
+    std::uint64_t state = 1;
+    int lines = 0;
+    for (std::size_t bytes = 0; bytes < kBytes;) {
+      std::string line;
+      for (int word = 0; word < 12; ++word) {
+        state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+        for (std::uint64_t letters = state >> 33; letters > 0; letters /= 20)
+          line += "etaoinshrdlucmfwypvb"[letters % 20];
+        line += word == 11 ? "." : " ";
+      }
+      out << line << (json ? "\\n" : "\n");
+      bytes += line.size();
+      if (form == Form::json_lines && ++lines % kDocument == 0) out << end << begin;
+    }
+    if (json) out << end;
+  }
+};
+
+TEST_F(ResidentText, Encoded) { expect_within(Form::text, tokenizer()); }
+TEST_F(ResidentText, JsonLines) { expect_within(Form::json_lines, tokenizer()); }
+TEST_F(ResidentText, OneJsonLine) { expect_within(Form::one_json_line, tokenizer()); }
+TEST_F(ResidentText, OneJsonLineOfBytes) { expect_within(Form::one_json_line, "bytes"); }
+
 TEST_F(Resident, OneRank) { expect_within(wide({"--parallel.mesh=dp=1"})); }
 // What started the program may have been large itself.
 TEST_F(Resident, OfThisProcessAndNotOfItsParent) {
@@ -90,6 +139,15 @@ TEST_F(Resident, OfThisProcessAndNotOfItsParent) {
   std::smatch found;
   ASSERT_TRUE(std::regex_search(f.out, found, std::regex(R"(measured: ([0-9.]+) MiB of the whole process)"))) << f.out;
   EXPECT_LT(std::stod(found[1]), 300);
+}
+// What the system can drop is no reason not to run.
+TEST_F(Resident, FilesMayBeLargerThanMemory) {
+  constexpr std::uintmax_t kLarge = std::uintmax_t{1} << 40;
+  std::ofstream(folder() / "large.bin").close();
+  std::filesystem::resize_file(folder() / "large.bin", kLarge);
+  const Finished f = done({"train", "tiny.toml", "--data.text=[]", "--data.tokens=large.bin", "--model.vocab=256",
+                           "--train.steps=1", "--train.warmup=1", "--output.dir=run"});
+  EXPECT_LT(f.peak_bytes, std::int64_t{300} << 20);
 }
 TEST_F(Resident, ShardedState) { expect_within(wide({"--parallel.mesh=dp=2", "--parallel.zero=3"})); }
 TEST_F(Resident, OffloadedState) {

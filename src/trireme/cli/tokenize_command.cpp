@@ -6,6 +6,7 @@
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/work_progress.h"
+#include "trireme/core/cgroup.h"
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
 #include "trireme/core/text.h"
@@ -81,6 +82,7 @@ int encode_files(const TokenizeArguments& a) {
   data::EncodeOptions options;
   options.field = a.field;
   options.threads = threads_of(a);
+  options.memory = usable_memory();
   options.progress = [&](const data::EncodeProgress& p) { progress.bytes("encoding", p.bytes, p.total_bytes); };
   const data::EncodeProgress totals = data::encode_documents(
       files, *tokenizer, options, [&](std::span<const std::int32_t> tokens) { writer.write(tokens); });

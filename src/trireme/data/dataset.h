@@ -116,6 +116,8 @@ struct Data {
   std::string summary;
   // Text: what turned it into tokens; null for token files and images.
   std::shared_ptr<const Tokenizer> tokenizer;
+  // Text: what turning it into tokens took of memory, at most, the tokenizer's tables and the tokens left out.
+  std::uint64_t encoding_bytes = 0;
   // Text: nats per token on the held-out tokens when only the training tokens' frequencies are known; 0: not known.
   double unigram_entropy = 0;
 };
@@ -123,7 +125,8 @@ struct Data {
 struct OpenOptions {
   LogSink log;                    // how far long work is
   int threads = 1;                // for encoding text
-  std::uint64_t text_memory = 0;  // bytes that tokens of text may take; 0: half of the machine's memory
+  std::uint64_t text_memory = 0;  // bytes that tokens of text may take; 0: half of `memory`
+  std::uint64_t memory = 0;       // bytes that this process may use; 0: as this machine says
   OptionNames names = {};         // what messages call what `config` and `shape` say
 };
 

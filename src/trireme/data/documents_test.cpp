@@ -73,7 +73,7 @@ TEST_F(Documents, JsonLinesAreDocuments) {
   const auto input = files("t.jsonl",
                            "{\"id\": 1, \"text\": \"one \\ud83d\\ude00\", \"more\": {\"text\": \"no\"}}\r\n\n"
                            "{\"text\":\"two\"}");
-  DocumentReader reader(input, true);
+  DocumentReader reader(input, Cuts::lines, "text");
   const auto documents = reader.next(1000);
   ASSERT_EQ(documents.size(), 2U);
   std::string storage;
@@ -116,6 +116,137 @@ TEST_F(Documents, LongFilesInPartsGiveTheSameTokens) {
   whole.push_back(0);
   EXPECT_EQ(encode(input, *tokenizer, 1), whole);
   EXPECT_EQ(encode(input, *tokenizer, 3), whole);
+}
+
+// Text with everything that a JSON string may hold, as it is and as a JSON string.
+struct Long {
+  std::string text;
+  std::string written;
+  void add(const std::string& plain, const std::string& in_json) {
+    text += plain;
+    written += in_json;
+  }
+};
+
+Long long_text(std::size_t bytes, bool lines) {
+  Long l;
+  for (std::int64_t i = 0; l.text.size() < bytes; ++i) {
+    const std::string words = "line " + std::to_string(i * 7919 % 10007) + " of some words";
+    l.add(words, words);
+    if (i % 5 == 0) l.add(" \"q\\n\" \t/", " \\\"q\\\\n\\\" \\t\\/");
+    if (i % 7 == 0) l.add("é😀中", "\\u00e9\\uD83D\\ude00中");
+    if (i % 11 == 0) l.add("Aé", "\\u0041é");
+    if (lines && i % 3 == 0) l.add(".\nx", ".\\nx");
+    if (lines && i % 13 == 0) l.add("\n\n ", "\\n\\n\\u0020");
+    l.add(" ", " ");
+  }
+  return l;
+}
+
+// Of a line that is longer than what is parsed whole.
+struct Encoded {
+  std::vector<std::int32_t> ids;
+  EncodeProgress totals;
+};
+Encoded encode_all(std::span<const TextFile> files, const Tokenizer& tokenizer, int threads) {
+  Encoded e;
+  EncodeOptions options;
+  options.threads = threads;
+  e.totals = encode_documents(files, tokenizer, options, [&](std::span<const std::int32_t> part) {
+    e.ids.insert(e.ids.end(), part.begin(), part.end());
+  });
+  return e;
+}
+
+TEST_F(Documents, LongJsonLinesComeInParts) {
+  for (const bool lines : {true, false}) {
+    const Long l = long_text(std::size_t{2} << 20, lines);
+    const std::string other(std::size_t{1} << 20, 'o');
+    const auto input = files("t.jsonl", "{\"text\": \"first\"}\n{\"a\": [\"" + other + "\", {\"text\": \"" + other +
+                                            "\"}], \"text\": \"" + l.written + "\", \"b\": \"" + l.written +
+                                            "\"}\n{\"text\": \"last\"}\n");
+    for (const std::string& name : {kGpt2, std::string("bytes")}) {
+      const auto tokenizer = open_tokenizer(name);
+      std::vector<std::int32_t> expected;
+      for (const std::string& text : {std::string("first"), l.text, std::string("last")}) {
+        tokenizer->encode(text, Specials::none, expected);
+        if (const auto end = tokenizer->end_of_text()) expected.push_back(*end);
+      }
+      for (const int threads : {1, 3}) {
+        const Encoded e = encode_all(input, *tokenizer, threads);
+        EXPECT_TRUE(e.ids == expected) << name << (lines ? "" : ", no lines");
+        EXPECT_EQ(e.totals.documents, 3U);
+        EXPECT_LE(e.totals.longest, std::uint64_t{256} << 10);
+      }
+    }
+  }
+}
+
+TEST_F(Documents, BytesAreCutAnywhere) {
+  std::string written;
+  std::string text;
+  while (text.size() < (std::size_t{1} << 20)) {
+    written += "\\ud83d\\ude00中\\u4e2d\\\\";
+    text += "😀中中\\";
+  }
+  const auto input = files("t.jsonl", "{\"text\":\"" + written + "\"}");
+  const auto tokenizer = open_tokenizer("bytes");
+  const Encoded e = encode_all(input, *tokenizer, 2);
+  EXPECT_TRUE(e.ids == tokenizer->encode(text));
+  EXPECT_LE(e.totals.longest, std::uint64_t{256} << 10);
+}
+
+TEST_F(Documents, LongLinesThatAreBadAreNamed) {
+  const std::string text(std::size_t{1} << 20, 'x');
+  const auto problem = [&](const std::string& line) {
+    const auto input = files("t.jsonl", "{\"text\": \"fine\"}\n" + line + "\n");
+    return refusal([&] { encode(input, *open_tokenizer("bytes"), 1); });
+  };
+  expect_contains(problem("{\"text\": \"" + text), "t.jsonl:2: no valid JSON (at byte");
+  expect_contains(problem("{\"text\": \"" + text + "\\q\"}"), "no valid JSON (at byte 10485");
+  expect_contains(problem("{\"text\": \"" + text + "\\ud83d.\"}"), "no valid JSON");
+  expect_contains(problem("{\"text\": \"" + text + "\\u00g0\"}"), "no valid JSON");
+  expect_contains(problem("{\"text\": \"" + text + "\t\"}"), "no valid JSON");
+  expect_contains(problem("{\"text\": \"" + text + "\"} 3"), "no valid JSON");
+  expect_contains(problem("{\"txet\": \"" + text + "\"}"), "did you mean \"txet\"?");
+  expect_contains(problem("{\"a\": \"" + text + "\", \"text\": 3}"), "\"text\" must be a string");
+  expect_contains(problem("[\"" + text + "\"]"), "must be a JSON object");
+}
+
+// What a short line makes of bytes that are no UTF-8, a long one does.
+TEST_F(Documents, LongLinesAreRepaired) {
+  const std::string bad = "a\xFF b\xE4\xB8 c\xC3";
+  std::string text;
+  std::string repaired;
+  while (text.size() < (std::size_t{1} << 20)) {
+    text += bad + " words and more words";
+    repaired += "a\xEF\xBF\xBD b\xEF\xBF\xBD c\xEF\xBF\xBD words and more words";
+  }
+  const auto tokenizer = open_tokenizer("bytes");
+  const auto input = files("t.jsonl", "{\"\xFF\": \"" + text + "\", \"text\": \"" + text + "\"}");
+  EXPECT_TRUE(encode_all(input, *tokenizer, 2).ids == tokenizer->encode(repaired));
+}
+
+// Text for which there is no memory is refused before it is encoded: a file by its size, a line when it is met.
+TEST_F(Documents, WhatMustBeEncodedAtOnceIsRefusedWithoutMemory) {
+  const auto pieces = open_tokenizer(source_dir() + "/tests/tokenizers/sentencepiece.json");
+  const std::string text = long_text(std::size_t{1} << 20, true).text;
+  EncodeOptions options;
+  options.memory = encoding_bytes(1, 0);
+  const auto problem = [&](std::span<const TextFile> input, const Tokenizer& tokenizer) {
+    return refusal([&] {
+      encode_documents(input, tokenizer, options, [](std::span<const std::int32_t>) { ADD_FAILURE() << "encoded"; });
+    });
+  };
+  const auto whole = files("t.txt", text);
+  expect_contains(problem(whole, *pieces), "t.txt: 1.0 MiB of text must be encoded at once");
+  const auto line = files("t.jsonl", "{\"text\": \"" + std::string(std::size_t{1} << 20, 'x') + "\"}\n");
+  expect_contains(problem(line, *pieces), "t.jsonl:1: 1.0 MiB of text must be encoded at once");
+  expect_contains(problem(line, *open_tokenizer(kGpt2)), "t.jsonl:1: 1.0 MiB of text must be encoded at once");
+  options.memory = encoding_bytes(1, text.size());
+  EXPECT_GT(encode_documents(whole, *pieces, options, [](std::span<const std::int32_t>) {}).tokens, 0U);
+  options.memory = 1;
+  expect_contains(problem(whole, *open_tokenizer(kGpt2)), "take fewer threads");
 }
 
 TEST_F(Documents, TokenFilesAreReadBack) {
@@ -178,6 +309,9 @@ TEST_F(Documents, TextThatDoesNotFitIsRefused) {
   expect_contains(message, "trireme tokenize");
   expect_contains(message, "name that in tokens");
   expect_contains(refusal([&] { open_data(config, {.context = 16, .vocab = 100}); }), "vocab = 100");
+  options = {};
+  options.memory = std::uint64_t{50} << 20;
+  expect_contains(refusal([&] { open_data(config, {.context = 16}, options); }), "encoding text on 1 threads");
 }
 
 }  // namespace

@@ -21,20 +21,31 @@ TokenType narrowest(std::int64_t vocab) {
 }  // namespace
 
 TokenStream encode_text(std::span<const TextFile> files, const Tokenizer& tokenizer, const EncodeOptions& options,
-                        std::uint64_t max_bytes, std::string_view key, const OptionNames& names) {
+                        TextMemory& memory, std::string_view key, const OptionNames& names) {
   const TokenType type = narrowest(tokenizer.vocab());
   const auto width = static_cast<std::size_t>(type);
+  const std::uint64_t before = memory.tokens;
   EncodeOptions with_check = options;
+  with_check.memory = memory.there - std::min(memory.there, before);
   with_check.progress = [&](const EncodeProgress& p) {
     if (options.progress) options.progress(p);
-    if (p.bytes < std::min(kSample, p.total_bytes)) return;
-    const double foreseen = static_cast<double>(p.tokens * width) * static_cast<double>(p.total_bytes) /
-                            static_cast<double>(std::max<std::uint64_t>(1, p.bytes));
-    if (foreseen > static_cast<double>(max_bytes))
+    memory.longest = std::max(memory.longest, p.longest);
+    memory.tokens = before + p.tokens * width;
+    double foreseen = static_cast<double>(memory.tokens);
+    if (p.bytes >= std::min(kSample, p.total_bytes))
+      foreseen = static_cast<double>(before) + static_cast<double>(p.tokens * width) *
+                                                   static_cast<double>(p.total_bytes) /
+                                                   static_cast<double>(std::max<std::uint64_t>(1, p.bytes));
+    const std::uint64_t left = memory.there - std::min(memory.there, encoding_bytes(options.threads, memory.longest));
+    const std::uint64_t most = std::min(memory.most, left);
+    if (foreseen > static_cast<double>(most))
       refuse(
-          "{}: its tokens would take about {} of memory, more than half of what there is; write them to a file with "
+          "{}: its tokens would take about {} of memory, and {}; write them to a file with "
           "`trireme tokenize --tokenizer … --out data.bin …` and name that in {}",
-          key, format_bytes(static_cast<std::uint64_t>(foreseen)), names.tokens);
+          key, format_bytes(static_cast<std::uint64_t>(foreseen)),
+          left < memory.most ? fmt::format("encoding leaves {} for them", format_bytes(left))
+                             : fmt::format("they may have {}", format_bytes(most)),
+          names.tokens);
   };
   TokenStream stream;
   encode_documents(files, tokenizer, with_check, [&](std::span<const std::int32_t> tokens) {

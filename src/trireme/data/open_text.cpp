@@ -29,13 +29,20 @@ std::uint64_t total_bytes(std::span<const TextFile> files) {
   return bytes;
 }
 
+// What the program itself takes, whatever it reads.
+constexpr std::uint64_t kProgram = std::uint64_t{48} << 20;
+
 // Reads files as tokens: plain bytes as they are, everything else through the tokenizer.
 class TextReader {
  public:
   TextReader(const DataConfig& config, const OpenOptions& options)
       : options_(options),
         plain_(config.tokenizer == "bytes"),
-        tokenizer_(open_tokenizer(config.tokenizer, std::string(options.names.tokenizer))) {}
+        tokenizer_(open_tokenizer(config.tokenizer, std::string(options.names.tokenizer))) {
+    const std::uint64_t all = options.memory > 0 ? options.memory : usable_memory();
+    memory_.there = all - std::min(all, kProgram + tokenizer_->bytes());
+    memory_.most = options.text_memory > 0 ? options.text_memory : all / 2;
+  }
 
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
   bool plain() const { return plain_; }
@@ -55,14 +62,21 @@ class TextReader {
       log(options_.log, LogLevel::info, "{}: {} of {} encoded, {} tokens", key, megabytes(p.bytes),
           megabytes(p.total_bytes), format_count(p.tokens));
     };
-    const std::uint64_t most = options_.text_memory > 0 ? options_.text_memory : usable_memory() / 2;
-    return encode_text(files, *tokenizer_, encode, most, key, options_.names);
+    encoded_ = true;
+    return encode_text(files, *tokenizer_, encode, memory_, key, options_.names);
+  }
+
+  // What reading took in addition to the tokens.
+  std::uint64_t encoding_bytes() const {
+    return encoded_ ? data::encoding_bytes(options_.threads, memory_.longest) : 0;
   }
 
  private:
   const OpenOptions& options_;
   bool plain_;
   std::shared_ptr<const Tokenizer> tokenizer_;
+  mutable TextMemory memory_;
+  mutable bool encoded_ = false;
 };
 
 // Files that are read together: all of them, or one source of a mixture.
@@ -148,6 +162,7 @@ Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOpt
     files += source.files.size();
     bytes += total_bytes(source.files);
   }
+  data.encoding_bytes = reader.encoding_bytes();
   data.train = mix(parts);
   if (parts.size() > 1 && config.eval.empty() && eval.size() > 0)
     held_out = format_count(static_cast<std::uint64_t>(eval.size())) + " tokens held out";

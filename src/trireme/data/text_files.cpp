@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 
+#include "trireme/core/cgroup.h"
 #include "trireme/core/error.h"
 #include "trireme/core/mapped_file.h"
 #include "trireme/core/rng.h"
@@ -170,6 +171,12 @@ TokenStream read_text(std::span<const TextFile> files) {
   const auto changed = [](const TextFile& file) { refuse("cannot read {} ({} bytes)", file.path, file.bytes); };
   std::uint64_t copied = 0;
   for (const TextFile& file : files) copied += file.bytes < kMapped ? file.bytes : 0;
+  if (const std::uint64_t there = usable_memory(); copied > there / 2)
+    refuse(
+        "{} of text lie in files below {}, which are kept in memory, and there is {}; join them into larger files, "
+        "which "
+        "are mapped",
+        format_bytes(copied), format_bytes(kMapped), format_bytes(there));
   const auto text = std::make_shared<std::vector<std::byte>>(copied);
   TokenStream stream;
   std::size_t offset = 0;

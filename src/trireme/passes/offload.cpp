@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/ops/tier/tier.h"
 #include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/pieces.h"

@@ -5,6 +5,7 @@
 
 #include "trireme/comm/scratch.h"
 #include "trireme/core/text.h"
+#include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/runtime/staging.h"
 #include "trireme/runtime/trace.h"
@@ -124,7 +125,13 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
   for (const auto& set : {data.train, data.eval})
     if (set) samples += set->memory();
   add("data", "samples in memory", samples.held);
-  add("files", "mapped files of samples, as far as they are read", samples.mapped);
+  add("encoding", "what turning text into tokens took", data.encoding_bytes);
+  add("tokenizer", "its tables, and its file as it was read", data.tokenizer ? data.tokenizer->bytes() : 0);
+  if (samples.mapped > 0)
+    all.push_back({.name = "files",
+                   .what = "mapped files of samples, as far as they are read",
+                   .bytes = samples.mapped,
+                   .of_files = true});
 
   // Each replica's rows are read once; ranks at their own pace have a loader each.
   std::vector<ir::Range> read;
@@ -190,7 +197,11 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
   std::uint64_t saved = 0;
   for (const ir::State& state : compiled.saved_states())
     saved += TensorType{state.type.dtype, state.global_shape()}.bytes();
-  all.push_back({"checkpoint", "files of the checkpoint, mapped while they are checked and read", saved, true});
+  all.push_back({.name = "checkpoint",
+                 .what = "files of the checkpoint, mapped while they are checked and read",
+                 .bytes = saved,
+                 .when_resumed = true,
+                 .of_files = true});
   return all;
 }
 
@@ -215,6 +226,13 @@ std::uint64_t outside_bytes(const std::vector<Outside>& all, bool resumed) {
   std::uint64_t sum = 0;
   for (const Outside& one : all)
     if (!one.on_gpu && (resumed || !one.when_resumed)) sum += one.bytes;
+  return sum;
+}
+
+std::uint64_t needed_bytes(const std::vector<Outside>& all) {
+  std::uint64_t sum = 0;
+  for (const Outside& one : all)
+    if (!one.on_gpu && !one.of_files) sum += one.bytes;
   return sum;
 }
 

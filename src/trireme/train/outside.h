@@ -15,6 +15,7 @@ struct Outside {
   std::uint64_t bytes = 0;    // predicted, at most
   bool when_resumed = false;  // only then
   bool on_gpu = false;        // in the GPU's memory; else in the host's
+  bool of_files = false;      // mapped files, which the system drops when memory is short
   bool at_first = false;      // only before the first step of a first run, and given back
 };
 
@@ -27,6 +28,8 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
 int largest_process(const Config& config, const data::Data& data, const Compiled& compiled, int threads);
 // In the host's memory, of a run that is resumed, or of one that is not.
 std::uint64_t outside_bytes(const std::vector<Outside>& all, bool resumed);
+// Of that what there must be room for: without mapped files.
+std::uint64_t needed_bytes(const std::vector<Outside>& all);
 
 // What it takes of a GPU to try the algorithms of its libraries for the launches of a program, one launch after
 // another: random operands of the largest, a second result to compare with, scratch, and memory that the cache is

@@ -119,7 +119,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
                                    .alone = alone,
                                    .local_ranks = options_.local_ranks,
                                    .rank = first_rank(),
-                                   .outside = outside_bytes(outside_, options_.mode == RunMode::resume),
+                                   .outside = needed_bytes(outside_),
                                    .plan = options_.plan && options_.plan->required ? options_.plan->file : ""});
   if (options_.within_limit && exceeds_limit(config_, compiled_)) refuse("{}", shortfalls_.front());
   if (!not_launched.empty()) shortfalls_.insert(shortfalls_.begin(), not_launched);

@@ -31,6 +31,7 @@ class Bpe {
   bool ignores_merges() const { return ignore_merges_; }
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  std::size_t merges() const { return merges_.size(); }
 
  private:
   void read_merges(const JsonNode& merges);

@@ -18,7 +18,8 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<std::string> token_of(std::int32_t id) const override;
   bool is_special(std::int32_t) const override { return false; }
   std::optional<std::int32_t> end_of_text() const override { return std::nullopt; }
-  bool lines_are_apart() const override { return true; }
+  Cuts cuts() const override { return Cuts::anywhere; }
+  std::uint64_t bytes() const override { return 0; }
   std::string_view json() const override { return {}; }
 };
 

@@ -60,7 +60,7 @@ std::vector<WordCount> count_words(std::span<const TextFile> files, const TrainB
   const auto threads = static_cast<std::size_t>(pool.threads());
   std::vector<Counts> counts(threads);
   std::vector<RegexScratch> scratch(threads);
-  DocumentReader reader(files, true);  // the known patterns all keep lines apart
+  DocumentReader reader(files, Cuts::words, options.field);  // the known patterns all keep lines and words apart
   for (;;) {
     const std::vector<Document> documents = reader.next(std::uint64_t{32} << 20);
     if (documents.empty()) break;

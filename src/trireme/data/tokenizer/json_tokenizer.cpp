@@ -19,10 +19,11 @@ struct JsonTokenizer::Scratch {
   Pieces pieces;
 };
 
-// A scratch for the length of a call. At most as many exist as calls ran at once.
+// A scratch for the length of a call. At most as many exist as calls ran at once. What a long text made of it is not
+// kept.
 class JsonTokenizer::Lease {
  public:
-  explicit Lease(const JsonTokenizer& owner) : owner_(&owner) {
+  explicit Lease(const JsonTokenizer& owner, std::size_t text = 0) : owner_(&owner), keep_(text <= kLongText) {
     {
       const std::lock_guard lock(owner.mutex_);
       if (!owner.idle_.empty()) {
@@ -33,6 +34,7 @@ class JsonTokenizer::Lease {
     if (!scratch_) scratch_ = std::make_unique<Scratch>();
   }
   ~Lease() {
+    if (!keep_) return;
     scratch_->pieces.clear();
     const std::lock_guard lock(owner_->mutex_);
     owner_->idle_.push_back(std::move(scratch_));
@@ -42,7 +44,9 @@ class JsonTokenizer::Lease {
   Scratch& operator*() const { return *scratch_; }
 
  private:
+  static constexpr std::size_t kLongText = std::size_t{1} << 20;
   const JsonTokenizer* owner_;
+  bool keep_;
   std::unique_ptr<Scratch> scratch_;
 };
 
@@ -78,6 +82,16 @@ JsonTokenizer::JsonTokenizer(std::string json, const std::string& name) : json_(
 
 JsonTokenizer::~JsonTokenizer() = default;
 
+// Expressions and what one call works with; its text, grown as it was read; and of each token and merge the entry in
+// our tables, and that of the parsed document.
+std::uint64_t JsonTokenizer::bytes() const {
+  constexpr std::uint64_t kBase = std::uint64_t{8} << 20;
+  constexpr std::uint64_t kToken = 256;
+  constexpr std::uint64_t kMerge = 320;
+  return kBase + 3 * json_.size() + kToken * (static_cast<std::uint64_t>(model_->vocabulary().size()) + added_.size()) +
+         kMerge * model_->merges();
+}
+
 void JsonTokenizer::read(const JsonNode& root) {
   if (const auto node = root.find("normalizer")) normalizers_ = read_normalizers(*node);
   if (const auto node = root.find("pre_tokenizer")) cuts_ = read_pre_tokenizers(*node);
@@ -95,7 +109,7 @@ void JsonTokenizer::read(const JsonNode& root) {
 
   const Vocabulary& words = model_->vocabulary();
   vocab_ = words.id_limit();
-  lines_are_apart_ = cuts_.lines_are_apart && normalizers_.empty();
+  if (cuts_.lines_are_apart && normalizers_.empty()) cut_at_ = Cuts::words;
   if (const auto node = root.find("added_tokens")) added_ = read_added_tokens(*node);
   const Lease scratch(*this);
   for (AddedToken& token : added_) {
@@ -106,7 +120,8 @@ void JsonTokenizer::read(const JsonNode& root) {
               fmt::format("token \"{}\" has id {}, but the vocabulary gives it {}", token.content, token.id, *known));
     vocab_ = std::max<std::int64_t>(vocab_, token.id + 1);
     added_by_id_[static_cast<std::uint64_t>(token.id)] = &token;
-    if (token.lstrip || token.rstrip || token.content.find('\n') != std::string::npos) lines_are_apart_ = false;
+    if (token.content.find(' ') != std::string::npos) cut_at_ = std::min(cut_at_, Cuts::lines);
+    if (token.lstrip || token.rstrip || token.content.find('\n') != std::string::npos) cut_at_ = Cuts::none;
     bool lost_start = false;
     if (token.normalized)
       for (const auto& step : normalizers_) step->apply(token.found, lost_start, (*scratch).regex);
@@ -129,7 +144,7 @@ void JsonTokenizer::encode(std::string_view text, Specials specials, std::vector
     repaired = to_utf8(text);
     text = repaired;
   }
-  const Lease lease(*this);
+  const Lease lease(*this, text.size());
   Scratch& scratch = *lease;
   if (specials == Specials::add) ids.insert(ids.end(), frame_.before.begin(), frame_.before.end());
   plain_added_.cut(

@@ -31,7 +31,8 @@ class JsonTokenizer final : public Tokenizer {
   std::optional<std::string> token_of(std::int32_t id) const override;
   bool is_special(std::int32_t id) const override;
   std::optional<std::int32_t> end_of_text() const override { return end_of_text_; }
-  bool lines_are_apart() const override { return lines_are_apart_; }
+  Cuts cuts() const override { return cut_at_; }
+  std::uint64_t bytes() const override;
   std::string_view json() const override { return json_; }
 
  private:
@@ -59,7 +60,7 @@ class JsonTokenizer final : public Tokenizer {
   std::vector<std::unique_ptr<const Decoder>> decoders_;
   std::int64_t vocab_ = 0;
   std::optional<std::int32_t> end_of_text_;
-  bool lines_are_apart_ = false;
+  Cuts cut_at_ = Cuts::none;
 
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Scratch>> idle_;

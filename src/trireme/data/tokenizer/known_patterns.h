@@ -18,8 +18,9 @@ inline constexpr std::array<KnownPattern, 3> kKnownPatterns = {{
      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 }};
 
-// Whether none of the expression's matches reaches over, or looks past, a newline between two characters that are no
-// white space: then text may be cut there and encoded in parts. Known for the expressions above.
+// Whether none of the expression's matches reaches over, or looks past, the end of a newline between two characters
+// that are no white space, or the beginning of a space between two letters: then text may be cut there and encoded in
+// parts. Known for the expressions above.
 constexpr bool keeps_lines_apart(std::string_view expression) {
   for (const KnownPattern& known : kKnownPatterns)
     if (known.expression == expression) return true;

@@ -45,7 +45,8 @@ struct PreTokenizers {
   // The last step spelled bytes as characters (byte_level.h); it has been left out, and the caller that takes the words
   // does that or works on bytes.
   bool byte_level = false;
-  // encode(a + b) is encode(a) and encode(b) wherever a single newline with no white space on either side ends a.
+  // encode(a + b) is encode(a) and encode(b) wherever a single newline with no white space on either side ends a, or a
+  // single space begins b that stands between two letters.
   bool lines_are_apart = false;
 };
 PreTokenizers read_pre_tokenizers(const JsonNode& node);

@@ -13,6 +13,15 @@ namespace trireme::data {
 // text does not.
 enum class Specials : bool { none, add };
 
+// Where a text may be cut and its parts be encoded each alone, with the same ids: what lets one long document be
+// encoded by many threads, and in little memory. Each allows what those before it allow.
+enum class Cuts : std::uint8_t {
+  none,
+  lines,     // behind a newline between two printable ASCII characters
+  words,     // before a space between two ASCII letters
+  anywhere,  // between any two characters
+};
+
 // Text to token ids and back. Const and safe from many threads at once.
 //
 //   const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer("tokenizer.json");
@@ -44,9 +53,10 @@ class Tokenizer {
   // The token that ends a document, where the vocabulary has one under a usual name.
   virtual std::optional<std::int32_t> end_of_text() const = 0;
 
-  // Whether text may be cut behind any newline between two printable ASCII characters and its parts encoded each alone,
-  // with the same ids: what lets one long document be encoded by many threads.
-  virtual bool lines_are_apart() const = 0;
+  virtual Cuts cuts() const = 0;
+
+  // Bytes of memory that its tables take, and what was read to make them, at most.
+  virtual std::uint64_t bytes() const = 0;
 
   // The tokenizer.json this came from, byte for byte, for export; empty for bytes.
   virtual std::string_view json() const = 0;
