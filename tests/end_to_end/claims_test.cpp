@@ -1,4 +1,5 @@
 // The README's claims: each has a test, by a name that exists.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

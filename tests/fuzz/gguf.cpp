@@ -25,7 +25,7 @@ void gguf(Input input) {
           "a tensor has no place in the model");
   for (const io::GgufParameter& parameter : parameters)
     io::from_gguf(parameter, file.read(parameter.theirs, parameter.stored));
-  models::builtin_families().at(model.family).resolve(model);
+  models::builtin_families().at(model.family).resolve(model, {});
 }
 
 }  // namespace trireme::fuzz
