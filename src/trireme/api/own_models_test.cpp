@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <map>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/library.h"
@@ -177,6 +179,52 @@ TEST(OwnModels, DrawnOnesTrainLikeOneRankOrAreRefused) {
     }
   }
   EXPECT_GE(2 * trained, count) << "too many were refused";
+}
+
+// Five samples are held out, and the largest micro-batch has twelve rows: each sample counts once, also in a loss that
+// does not go through the targets, or not alone.
+TEST(OwnModels, HeldOutSamplesCountOnceEach) {
+  const auto hidden = [](tri::Builder& b, const tri::Batch& in) {
+    return embedding(b.scope("embed"), in.tokens, 11, 8, 0.5);
+  };
+  const auto spread = [hidden](tri::Builder& b, const tri::Batch& in) {
+    const tri::Value x = hidden(b, in);
+    const tri::Value error = linear(b.scope("out"), gelu(x), 8, {.deviation = 0.3}) - x;
+    return in.predicting ? error : batch_mean(b, error * error);
+  };
+  const auto with_auxiliary = [hidden](tri::Builder& b, const tri::Batch& in) {
+    const tri::Value x = hidden(b, in);
+    const tri::Value logits = linear(b.scope("out"), gelu(x), 11, {.deviation = 0.3});
+    return in.predicting ? logits : cross_entropy(b, logits, in.targets) + 0.1 * batch_mean(b, x * x);
+  };
+  const auto classified = [hidden](tri::Builder& b, const tri::Batch& in) {
+    return linear_cross_entropy(b.scope("out"), hidden(b, in), in.targets, 11, 0.3);
+  };
+  const auto data =
+      tri::own_tokens(50,
+                      [](std::int64_t i, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+                        for (std::size_t p = 0; p < tokens.size(); ++p) {
+                          tokens[p] = static_cast<std::int32_t>((5 * i + static_cast<std::int64_t>(p * p)) % 11);
+                          targets[p] = static_cast<std::int32_t>((3 * i + static_cast<std::int64_t>(p)) % 11);
+                        }
+                      },
+                      {.vocab = 11, .context = 6, .order = "sequential", .holdout = 0.1});
+  int kind = 0;
+  for (const tri::Model& model : {tri::Model(spread), tri::Model(with_auxiliary), tri::Model(classified)}) {
+    const auto held_out = [&](const char* mesh, std::int64_t micro) {
+      tri::TrainOptions options = plain_sgd(2);
+      options.batch = 12;
+      options.micro_batch = micro;
+      tri::Trainer t{model, data, options, {.mesh = mesh}};
+      return t.run().eval_loss.value();
+    };
+    const double expected = held_out("dp=1", 1);  // of one sample at a time
+    for (const auto& [mesh, micro] : std::vector<std::pair<const char*, std::int64_t>>{
+             {"dp=1", 2}, {"dp=1", 4}, {"dp=1", 12}, {"dp=2", 6}, {"dp=3", 4}, {"pp=2", 4}})
+      EXPECT_NEAR(held_out(mesh, micro), expected, 1e-5 * (1 + expected))
+          << "model " << kind << ", " << mesh << " " << micro;
+    ++kind;
+  }
 }
 
 }  // namespace

@@ -193,6 +193,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   c.mesh = plan.mesh;
   c.replicas = plan.mesh.size_of(kRowAxis);
   c.micro_rows = graphs.micro_rows;
+  c.targets_alone = graphs.targets_alone;
   for (const ir::State& state : graphs.module.states)
     if (state.trained) c.model_parameters += static_cast<std::uint64_t>(state.global_shape().elements());
   c.micro_batches = graphs.micro_batches;

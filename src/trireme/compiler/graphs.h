@@ -27,6 +27,7 @@ struct Graphs {
   std::vector<std::string> row_inputs = {};  // those inputs whose first dimension is the rows
   std::int64_t micro_rows = 1;               // rows of one micro-batch, all replicas' together
   int micro_batches = 1;
+  bool targets_alone = false;              // a row without targets adds nothing to the loss of "eval"
   std::vector<std::int64_t> prefill = {};  // tokens that each graph which continues a sequence takes, rising
   std::int64_t cache_rows = 0;             // tokens of a sequence that the caches are to hold
   passes::Optimizer::Options optimizer = {};

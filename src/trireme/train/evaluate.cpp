@@ -70,6 +70,8 @@ Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t sa
   read_together(session, [&] { data.read_common(batch); });
   // Rows behind the last sample have that one.
   const auto number = [&](std::int64_t sample) { return std::min(sample, count - 1) * available / count; };
+  // A row without targets is none where these alone make the loss; elsewhere the last sample stands there.
+  const bool repeats = !session.compiled().targets_alone;
   Evaluation total{.samples = count, .available = available};
   std::optional<BadInput> bad;
   for (std::int64_t b = 0; b < batches; ++b) {
@@ -77,8 +79,7 @@ Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t sa
     read_together(session, [&] {
       for (std::int64_t r = 0; r < batch.rows; ++r) {
         const std::int64_t sample = first + batch.global_row(r);
-        // Inputs that a model names itself have no value that adds nothing: the last sample stands there.
-        if (sample < count || !batch.inputs.empty())
+        if (sample < count || repeats)
           data.read(number(sample), r, batch);
         else
           ignore_row(batch, r);
@@ -92,14 +93,17 @@ Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t sa
     const double share = static_cast<double>(rows) / static_cast<double>(count);
     total.loss += one.loss * share;
     const std::int64_t more = first + rows - count;
-    if (more > 0 && !batch.inputs.empty()) {
+    if (one.accuracy) total.accuracy = total.accuracy.value_or(0) + *one.accuracy * share;
+    if (more > 0 && repeats) {
       // What the last sample added too often is as much as it adds to a batch of nothing else.
       read_together(session, [&] {
         for (std::int64_t r = 0; r < batch.rows; ++r) data.read(number(count - 1), r, batch);
       });
-      total.loss -= session.evaluate(batch).loss * static_cast<double>(more) / static_cast<double>(count);
+      const Evaluation last = session.evaluate(batch);
+      const double too_often = static_cast<double>(more) / static_cast<double>(count);
+      total.loss -= last.loss * too_often;
+      if (last.accuracy) *total.accuracy -= *last.accuracy * too_often;
     }
-    if (one.accuracy) total.accuracy = total.accuracy.value_or(0) + *one.accuracy * share;
     if (on_batch) on_batch(b + 1, batches);
   }
   // Processes have their own rows, and all that take some have the same loss. Where some take none they do not know it,

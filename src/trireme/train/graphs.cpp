@@ -98,6 +98,18 @@ void build_pieces(compiler::Graphs& graphs, const Config& config, const models::
   check_continues(config.model.family, graphs, whole, "predict");
 }
 
+// Whether rows count in the loss by their targets alone: an op that passes over negative ones makes it of them, and
+// nothing comes behind.
+bool by_targets_alone(const ir::Graph& graph, const ir::Value& loss) {
+  for (const ir::Node& node : graph.nodes) {
+    if (node.outputs.empty() || node.outputs.front() != loss.id() || node.op->index.operand < 0) continue;
+    const ir::ValueInfo& targets = graph.value(node.inputs[static_cast<std::size_t>(node.op->index.operand)]);
+    return targets.kind == ir::ValueInfo::Kind::input && (targets.name == "targets" || targets.name == "labels") &&
+           node.op->index.range(graph.input_types(node), node.attributes).negative;
+  }
+  return false;
+}
+
 void build(compiler::Graphs& graphs, const Config& config, const Registry& registry, bool step_alone,
            bool updates_each) {
   const models::Model& model = registry.models.at(config.model.family);
@@ -118,6 +130,7 @@ void build(compiler::Graphs& graphs, const Config& config, const Registry& regis
     const models::Batch in = inputs(eval, config.model, model, batch, true);
     const ir::Value loss = model.build(eval, in, config.model);
     eval.output("loss", loss);
+    graphs.targets_alone = by_targets_alone(module.graph("eval"), loss);
     if (model.images) output_accuracy(eval, loss, in.labels);
   }
   if (graphs.purpose == Purpose::train) build_predictor(module, "predict", config.model.context, config, model);
