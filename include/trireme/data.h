@@ -31,8 +31,8 @@ struct Data {
   std::string order = "shuffled";
   std::vector<std::string> eval = {};
   double holdout = 0.05;
-  std::string tokenizer = "";                  // of text: a tokenizer.json; "": bytes, or those of a Pretrained
-  std::string augment = "auto";                // of images: auto | none | any of crop,flip
+  std::string tokenizer = "";    // of text: a tokenizer.json or its folder; "": bytes, or those of a Pretrained
+  std::string augment = "auto";  // of images: auto | none | any of crop,flip
   std::shared_ptr<const OwnSamples> own = {};  // samples that the program makes itself
 };
 

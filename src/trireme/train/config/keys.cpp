@@ -50,7 +50,8 @@ bool valid_link(std::string_view value) {
 
 bool valid_augment(std::string_view value) { return value == "auto" || data::parse_augmentation(value).has_value(); }
 
-bool valid_tokenizer(std::string_view value) { return value == "bytes" || value == "none" || value.ends_with(".json"); }
+// What is there is seen when it is opened: a name that is wrong is refused then.
+bool valid_tokenizer(std::string_view value) { return !trim(value).empty(); }
 
 // Rules of single keys.
 Rule mesh() {
@@ -58,7 +59,7 @@ Rule mesh() {
 }
 Rule link() { return text(valid_link, "a rate and a latency such as \"1GB/s,20us\""); }
 Rule augmentation() { return text(valid_augment, "auto, none, or some of crop,flip"); }
-Rule tokenizer() { return text(valid_tokenizer, "\"bytes\" or a tokenizer.json"); }
+Rule tokenizer() { return text(valid_tokenizer, "\"bytes\", a tokenizer.json or a folder that holds one"); }
 Rule loss_scale() { return between(passes::LossScale::kLowest, passes::LossScale::kHighest); }
 
 template <class T>
