@@ -23,7 +23,8 @@ std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, con
   if (role.module.has_graph(passes::kTies))
     refuse(
         "parallel.pipeline: stages that update at their own pace cannot share a table; the nearest is "
-        "model.tie_embeddings = false, or parallel.pipeline = \"1f1b\"");
+        "parallel.pipeline = \"1f1b\", or a table of its own for each (of gpt2 and llama model.tie_embeddings = "
+        "false)");
   using Part = AsyncStage::Part;
   role.in_flight = {stage.ahead, stage.period(), !stage.delayed};
   const auto lower_all = [&](const std::string& prefix, const std::string& update) {

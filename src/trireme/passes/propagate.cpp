@@ -148,10 +148,11 @@ class Propagator {
         refuse(
             "parallel.mesh = \"{}\": {} {} is sharded by {}, and {} ranks cannot have equal shards of {}; the nearest "
             "is "
-            "{}={}",
+            "{}",
             given_.str(), cell.name.substr(1), cell.type.str(),
-            sharded_by(trim(pair[0]), cell.dims[static_cast<std::size_t>(*dim)], axis), ranks, extent, axis,
-            nearest_divisor(extent / others, ranks / others));
+            sharded_by(trim(pair[0]), cell.dims[static_cast<std::size_t>(*dim)], axis), ranks, extent,
+            a.instead.empty() ? fmt::format("{}={}", axis, nearest_divisor(extent / others, ranks / others))
+                              : a.instead);
       for (const std::string& piece : parts) {
         add(cell, *dim, piece);
         explain(cell, piece, nullptr, fmt::format("the annotation \"{}\" = \"{}\"", a.pattern, a.sharding));

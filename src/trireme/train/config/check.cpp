@@ -258,9 +258,10 @@ void check_heads_of_ranks(const Config& config, const models::ModelConfig& shape
 }
 
 // Positions are sharded in equal parts: gathers and sums over the sequence have one size.
-void check_positions_of_ranks(const Config& config, const models::ModelConfig& shape, bool images) {
+// Inputs by names of one's own have positions that no key knows.
+void check_positions_of_ranks(const Config& config, const models::ModelConfig& shape, const models::Model& model) {
   const std::int64_t tp = axis(config, ir::kTensorAxis);
-  if (!config.parallel.sequence || images || tp <= 1 || shape.context % tp == 0) return;
+  if (!config.parallel.sequence || model.images || !model.inputs.empty() || tp <= 1 || shape.context % tp == 0) return;
   refuse(
       "parallel.sequence = true: {} ranks along tp cannot have equal shards of model.context = {}; the nearest is "
       "model.context = {}, or parallel.sequence = false",
@@ -309,7 +310,7 @@ void check(const Config& config, const models::Families& families) {
   model.resolve(shape);
   check_sharding(config);
   check_heads_of_ranks(config, shape, model);
-  check_positions_of_ranks(config, shape, model.images);
+  check_positions_of_ranks(config, shape, model);
   check_training(config);
   check_offload(config);
   check_parallel(config);
