@@ -122,6 +122,7 @@ class Propagator {
   // `must`: refuses what does not fit, which is left out otherwise.
   void apply(const Annotation& a, std::size_t c, bool must) {
     Cell& cell = cells_[c];
+    if (must) check_axes_once(a.pattern, a.sharding, named(c));
     for (const std::string& part : split(a.sharding, ',')) {
       const std::vector<std::string> pair = split(trim(part), ':');
       if (pair.size() != 2)
@@ -133,7 +134,7 @@ class Propagator {
       if (!dim && !must) continue;
       if (!dim)
         refuse("parallel.sharding: \"{}\" = \"{}\": {} {} has no dimension '{}'; it has {}", a.pattern, a.sharding,
-               cell.name.substr(1), cell.type.str(), pair[0], fmt::join(dimension_names(named(c)), ", "));
+               cell.name.substr(1), cell.type.str(), pair[0], dimension_names(named(c)));
       const std::vector<std::string> parts = ir::parts_of(mesh_, axis);
       if (mesh_.size_of(fmt::format("{}", fmt::join(parts, "+"))) == 1) continue;
       if (has(cell, parts.front())) continue;

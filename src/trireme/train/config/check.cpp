@@ -193,7 +193,6 @@ void check_sharding(const Config& config) {
                                                       "feature", "head", "height", "width", "channel"};
   for (const auto& [pattern, sharding] : config.parallel.sharding) {
     const std::string given = fmt::format("parallel.sharding: \"{}\" = \"{}\"", pattern, sharding);
-    std::vector<std::string> before, named;  // the parts and the axes that come before one
     for (const std::string& part : split(sharding, ',')) {
       const std::vector<std::string> pair = split(trim(part), ':');
       if (pair.size() != 2)
@@ -207,10 +206,6 @@ void check_sharding(const Config& config) {
       if (axis == ir::kPipelineAxis)
         refuse("{}: stages of {} have layers of their own and share out no tensor; the nearest is {}", given, axis,
                passes::proposed_sharding(dimension, config.parallel.mesh));
-      if (std::find(named.begin(), named.end(), axis) != named.end())
-        refuse("{} shards two dimensions over {}; the nearest is \"{}\"", given, axis, fmt::join(before, ","));
-      named.push_back(axis);
-      before.emplace_back(trim(part));
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) {
         const auto meant = nearest(axis, axes);
         refuse("{}: a mesh has no axis '{}'; there are {}; the nearest is {}", given, axis, fmt::join(axes, ", "),
@@ -235,12 +230,12 @@ std::optional<std::int64_t> heads_for(const Config& config, const models::Model&
   return best;
 }
 
-  const std::int64_t positions = config.parallel.sequence ? shape.context : 0;
 // Heads are sharded whole: each rank along tp has as many of them.
 void check_heads_of_ranks(const Config& config, const models::ModelConfig& shape, const models::Model& model) {
   const std::int64_t tp = axis(config, ir::kTensorAxis);
   const bool ours = models::builtin_families().find(config.model.family) != nullptr;
   if (!ours || model.images || tp <= 1 || !config.parallel.sharding.empty() || shape.heads % tp == 0) return;
+  const std::int64_t positions = config.parallel.sequence ? shape.context : 0;
   std::vector<std::string> axes;
   for (const auto& [name, size] : mesh_axes(config))
     axes.push_back(fmt::format("{}={}", name,
