@@ -30,8 +30,11 @@ Value build_convnet(const Builder& b, const Batch& in, const ModelConfig& c) {
 void resolve_convnet(ModelConfig& c) {
   const auto most = static_cast<std::int64_t>(std::log2(c.image));
   if (c.layers > most)
-    refuse("model.layers = {}: each layer halves the image, and {}×{} can be halved at most {} times", c.layers,
-           c.image, c.image, most);
+    refuse(
+        "model.layers = {}: each layer halves the image, and {}×{} can be halved at most {} times; the nearest "
+        "is {}",
+        c.layers, c.image, c.image, most,
+        most > 0 ? fmt::format("model.layers = {}", most) : fmt::format("model.image = {}", 2));
 }
 
 }  // namespace

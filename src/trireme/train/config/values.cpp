@@ -114,6 +114,7 @@ std::string given_example(const std::string& choice) {
       if (const auto* word = std::get_if<std::string>(&item.value)) given += (given.empty() ? "" : ",") + *word;
   if (const auto best = given.empty() ? std::nullopt : meant_value(key, given); best && *best != given)
     near = fmt::format("; did you mean \"{}\"?", given_example(*best));
+  if (key.rule.fault != nullptr && !given.empty()) near = key.rule.fault(given);
   refuse("{} must be {}, got {}{}", key.name, expectation(key), raw.shown(), near);
 }
 
