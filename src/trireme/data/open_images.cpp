@@ -68,8 +68,8 @@ ImageSet cut_images(ImageSet& train, double share) {
   const std::int64_t held_out =
       std::max<std::int64_t>(1, static_cast<std::int64_t>(share * static_cast<double>(count)));
   if (held_out >= count)
-    refuse("data: {} are too few to train on and to hold out {}; set data.holdout = 0 or name data.eval",
-           counted(static_cast<std::size_t>(count), "image"), held_out);
+    refuse("data: {} {} too few to train on and to hold out {}; set data.holdout = 0 or name data.eval",
+           counted(static_cast<std::size_t>(count), "image"), count == 1 ? "is" : "are", held_out);
   ImageSet eval = train.slice(count - held_out, count);
   train = train.slice(0, count - held_out);
   return eval;

@@ -147,9 +147,9 @@ std::optional<std::string> TokenStream::beyond(std::int64_t vocab, std::int64_t 
 TokenDataset::TokenDataset(TokenStream stream, std::int64_t context, std::int64_t vocab, const std::string& what)
     : stream_(std::move(stream)), context_(context), vocab_(vocab) {
   if (stream_.size() < context + 1)
-    refuse("data: {} {} of {} are too few for model.context = {}, which needs at least {}",
+    refuse("data: {} {} of {} {} too few for model.context = {}, which needs at least {}",
            format_count(static_cast<std::uint64_t>(stream_.size())), stream_.size() == 1 ? "token" : "tokens", what,
-           context, context + 1);
+           stream_.size() == 1 ? "is" : "are", context, context + 1);
 }
 
 void TokenDataset::resize(Batch& batch, std::int64_t rows) const {
