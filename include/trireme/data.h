@@ -33,7 +33,7 @@ struct Data {
   TRI_FIELD(DataOptions, order);
   TRI_FIELD(DataOptions, eval);
   TRI_FIELD(DataOptions, holdout);
-  std::string tokenizer = "";  // "": bytes, or those of a Pretrained
+  std::string tokenizer = "";  // of text: a tokenizer.json or its folder; "": bytes, or those of a Pretrained
   TRI_FIELD(DataOptions, augment);
   std::shared_ptr<const OwnSamples> own = {};  // samples that the program makes itself
 };

@@ -209,6 +209,10 @@ TEST_F(BadInput, UnknownCommandsAndOptions) {
   expect_refusal({"train", "tiny.toml", "--disable-pass=fuze"}, {"'fuze'", "'fuse'"});
   expect_refusal({"train", "tiny.toml", "--disable-pass=autodiff"}, {"'autodiff'", "fuse"});
   expect_refusal({"bench", "step", "tiny.toml", "--steps=none"}, {"--steps"});
+  expect_refusal({"memory", "tiny.toml", "--plan", ""}, {"--plan"});
+  expect_refusal({"fit", "tiny.toml", "--cluster=h100", "--generation", ""}, {"--generation"});
+  expect_refusal({"simulate", "tiny.toml", "--cluster=h100", "--generation", ""}, {"--generation"});
+  expect_refusal({"simulate", "tiny.toml", "--cluster=h100", "--planned"}, {"--published"});
   expect_refusal({"bench", "gemm", "--shapes=32x16"}, {"--shapes", "MxNxK", "32x16"});
   expect_refusal({"bench", "gemm", "--device=cpu", "--precisions=tf32"}, {"tf32", "bf16"});
   expect_refusal({"memory", "tiny.toml", "--runtime.device=cpu", "--train.precision=tf32"}, {"tf32", "GPU", "bf16"});

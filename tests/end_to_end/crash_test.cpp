@@ -248,6 +248,26 @@ TEST_F(Crash, ADamagedCheckpointIsRefusedWhenAskedForByStep) {
   EXPECT_NE(error.find("state.safetensors: the checksum of its header does not match"), std::string::npos) << error;
 }
 
+// Also where the byte is in what is not read: of the optimizer's moments only training needs any.
+TEST_F(Crash, DamageOfTheOptimizerIsRefusedByStepToo) {
+  done(arguments("run", {}));
+  const std::string six = "run/checkpoints/" + step_name(6) + "/state.safetensors";
+  const std::string bytes = read(six);
+  const auto header = nlohmann::json::parse(
+      bytes.substr(8, *reinterpret_cast<const std::uint64_t*>(bytes.data())));  // NOLINT: little-endian, as written
+  std::size_t at = 0;
+  for (const auto& [name, tensor] : header.items())
+    if (name.ends_with("/m"))
+      at = 8 + *reinterpret_cast<const std::uint64_t*>(bytes.data()) + tensor["data_offsets"][0].get<std::size_t>();
+  ASSERT_GT(at, 0U);
+  flip(six, at);
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"generate", "--from=run", "--step=6", "--prompt=oar"},
+        {"eval", "--from=run", "--step=6"},
+        {"export", "run", "out", "--step=6"}})
+    EXPECT_NE(refused(words).find("/m\""), std::string::npos) << words.front();
+}
+
 TEST_F(Crash, CheckpointsOfAnotherFormatAreToldApart) {
   done(arguments("run", {}));
   write("run/checkpoints/" + step_name(6) + "/manifest.json", R"({"format": 1, "step": 6, "tensors": {}})");

@@ -76,6 +76,25 @@ TEST_F(Tokenizers, OlderFilesOfGpt2AreTheSameTokenizer) {
   done(again);
 }
 
+// A refusal proposes a folder that holds one; each way of naming it is the same run.
+TEST_F(Tokenizers, AFolderStandsForTheFileInIt) {
+  const auto train = [&](const std::string& tokenizer, const std::string& to) {
+    done({"train", "tiny.toml", "--data.tokenizer=" + tokenizer, "--output.dir=" + to});
+    return state(to, kSteps);
+  };
+  expect_part(refused({"train", "tiny.toml", "--data.tokenizer=nothere.json"}), "or a folder that holds one");
+  expect_part(refused({"train", "tiny.toml", "--data.tokenizer=byte"}), "or a folder that holds one");
+  const std::string by_file = train(kTiedGpt2 + "/tokenizer.json", "by-file");
+  EXPECT_TRUE(train(kTiedGpt2, "by-folder") == by_file);
+  EXPECT_TRUE(train(kTiedGpt2 + "/", "by-slash") == by_file);
+  write("named.toml", "[data]\ntokenizer = \"" + kTiedGpt2 + "\"\n");
+  expect_part(done({"config", "named.toml"}).out, kTiedGpt2 + "/tokenizer.json");
+  EXPECT_EQ(done({"generate", "--from=by-folder", "--prompt=the", "--tokens=8", "--seed=3"}).out,
+            done({"generate", "--from=by-file", "--prompt=the", "--tokens=8", "--seed=3"}).out);
+  fs::create_directory(folder() / "empty");
+  expect_part(refused({"train", "tiny.toml", "--data.tokenizer=empty"}), "empty/tokenizer.json");
+}
+
 TEST_F(Tokenizers, GiveTheVocabularyOfTokenFiles) {
   const auto learnt =
       nlohmann::json::parse(done({"tokenize", "--train=300", "--out=tokenizer.json", "--json", "text.txt"}).out);

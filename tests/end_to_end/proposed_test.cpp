@@ -141,5 +141,56 @@ TEST_F(Proposed, MicroBatchesThatFillTheStages) {
   }
 }
 
+// What is proposed for one key goes with the others of the command.
+TEST_F(Proposed, ProposalsKeepTheOtherKeys) {
+  const auto way = [&](const std::vector<std::string>& words, const std::string& nearest, std::vector<std::string> keys,
+                       std::vector<std::string> instead) {
+    std::vector<std::string> all = keys;
+    all.insert(all.end(), words.begin(), words.end());
+    expect_part(refused_dry(all), nearest);
+    for (const std::string& word : instead) keys.push_back(word);
+    keys.insert(keys.begin(), {"train", "tiny.toml", "--dry-run"});
+    done(keys);
+  };
+  way({"--train.batch=8"}, "the nearest is 6", {"--parallel.mesh=dp=3", "--train.micro_batch=2"}, {"--train.batch=6"});
+  way({"--train.batch=4", "--train.micro_batch=4"}, "the nearest is 3 with train.micro_batch = 1",
+      {"--parallel.mesh=dp=3"}, {"--train.batch=3", "--train.micro_batch=1"});
+  way({"--parallel.mesh=pp=2,dp=2,h=2"}, "the nearest is \"pp=2,dp=2\"", {"--train.micro_batch=4", "--train.batch=8"},
+      {"--parallel.mesh=pp=2,dp=2"});
+  way({"--parallel.mesh=dp=2,tp=4"}, "the nearest is \"dp=2,tp=2\", or model.heads = 4",
+      {"--model.width=48", "--model.context=8", "--parallel.sequence=true", "--model.heads=6"},
+      {"--parallel.mesh=dp=2,tp=2"});
+  way({"--parallel.mesh=dp=2,tp=4"}, "the nearest is \"dp=2,tp=2\"",
+      {"--model.width=48", "--model.context=10", "--parallel.sequence=true", "--model.heads=6"},
+      {"--parallel.mesh=dp=2,tp=2"});
+}
+
+TEST_F(Proposed, LayersThatAnImageHasRoomFor) {
+  expect_part(refused_images("convnet", {"--model.layers=9"}), "the nearest is model.layers = 4\n");
+}
+
+// Where two dimensions are named for one axis, the first that the tensor has is proposed.
+TEST_F(Proposed, DimensionsThatTheTensorHas) {
+  const auto refuse = [&](const std::string& pattern, const std::string& sharding) {
+    return refused_dry({"--parallel.mesh=tp=2", "--parallel.sharding." + pattern + "=" + sharding});
+  };
+  expect_part(refuse("*.down.weight", "batch:tp,in:tp"), "over tp; the nearest is \"in:tp\"");
+  expect_part(refuse("*.down.weight", "batch:tp,sequence:tp"), "over tp; the nearest is \"0:tp\"");
+  expect_part(refuse("tokens", "sequence:tp,batch:tp"), "over tp; the nearest is \"sequence:tp\"");
+  expect_part(refuse("*.up.bias", "in:tp"), "has no dimension 'in'; it has out, or 0");
+  expect_part(refuse("*.up.weight", "batch:tp"), "it has in, out, vocab, or 0 to 1");
+  done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=tp=2", "--parallel.sharding.*.down.weight=in:tp"});
+  done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=tp=2", "--parallel.sharding.*.down.weight=0:tp"});
+}
+
+// What has no effect is not named among what the run uses.
+TEST_F(Proposed, SequencesOfImagesAreNotSharded) {
+  const Finished f = run({"train", "tiny.toml", "--dry-run", "--model.family=mlp", "--data.images=synthetic",
+                          "--parallel.mesh=tp=2", "--parallel.sequence=true"});
+  EXPECT_EQ(f.code, 0) << f.err;
+  expect_part(f.err, "parallel.sequence = true has no effect");
+  expect_none(f.out, "sequence parallelism");
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -177,6 +177,26 @@ TEST_F(Resume, OutputDirAloneNamesTheRun) {
                {"model.layers = ", "but the run in run has 3", "`trireme train run --resume` takes them from it"});
 }
 
+// A scheduler starts the same command again, with --resume, whenever the run was stopped: also before its folder was
+// made, and without a name of a configuration.
+TEST_F(Resume, ACommandOfKeysAloneStartsWhereNothingIs) {
+  const std::vector<std::string> words = {
+      "train",           "--resume",           "--output.dir=run", "--data.text=text.txt",
+      "--train.steps=2", "--model.context=16", "--model.width=16", "--train.batch=4"};
+  done(words);
+  EXPECT_EQ(metrics("run").size(), 2U);
+  expect_part(done(words).out, "nothing to do");
+  fs::create_directory(folder() / "empty");
+  std::vector<std::string> other = words;
+  other[2] = "--output.dir=empty";
+  done(other);
+  EXPECT_EQ(metrics("empty").size(), 2U);
+  // What is there and no run stays as it is.
+  write("notes/mine.txt", "kept");
+  other[2] = "--output.dir=notes";
+  expect_part(refused(other), "holds no run");
+}
+
 // A run folder in place of a configuration is continued where it lies, whatever it is called.
 TEST_F(Resume, RunFolderIsItsOwnConfiguration) {
   done({"train", "tiny.toml", "--train.steps=2"});

@@ -342,5 +342,31 @@ TEST_F(UsedByProcesses, StartedWithDifferentSettingsTheyAreRefused) {
   expect_part(says({"generate", "--from=run"}, "--prompt=a", "--prompt=b"), settings + "the prompt is [97] on rank 0");
 }
 
+// Bytes that are hardly meant, and what is trained on though it is called held out.
+TEST_F(Used, TextThatIsHardlyMeantIsWarnedOf) {
+  const auto said = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"train", "tiny.toml", "--dry-run"};
+    words.insert(words.end(), more.begin(), more.end());
+    return done(words).err;
+  };
+  const std::string text = read("text.txt");
+  fs::create_directory(folder() / "parts");
+  write("parts/one.txt", text);
+  write("packed.jsonl.gz", "\x1f\x8b\x08" + text);
+  write("array.npy", "\x93NUMPY" + text);
+  write("tokens.bin", std::string("a\0b\0", 4) + text);
+  write("wide.txt", "\xff\xfe" + text);
+  expect_parts(said({"--data.text=packed.jsonl.gz"}), {"warning: data.text: ", "packed.jsonl.gz", "gzip"});
+  expect_part(said({"--data.text=array.npy"}), "an array of NumPy");
+  expect_part(said({"--data.text=tokens.bin"}), "no text: for token ids name it in data.tokens");
+  expect_part(said({"--data.text=wide.txt"}), "UTF-16");
+  expect_parts(said({"--data.text=[\"text.txt\",\"text.txt\"]"}), {"text.txt more than once", "read once"});
+  for (const char* eval : {"text.txt", "parts", "parts/one.txt"})
+    expect_part(said({"--data.text=[\"text.txt\",\"parts\"]", std::string("--data.eval=") + eval}),
+                "what is evaluated is trained on, and not held out");
+  expect_none(said({"--data.text=parts", "--data.eval=text.txt"}), "warning");
+  expect_none(said({"--data.text=text.txt@2"}), "warning: data.text");
+}
+
 }  // namespace
 }  // namespace trireme::testing

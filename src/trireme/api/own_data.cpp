@@ -73,10 +73,10 @@ data::Data open_own(const Data& data) {
           : std::max<std::int64_t>(1, static_cast<std::int64_t>(data.holdout * static_cast<double>(samples)));
   if (!data.own->tokens && !data.own->image && !data.own->write)
     refuse("samples of one's own need a function that reads them");
+  if (data.own->tokens && data.vocab <= 0) refuse("vocab must be given with tokens of one's own");
   if (samples - held_out < 1)
     refuse("data: {} samples are too few to train on{}", samples,
            held_out > 0 ? fmt::format(" and to hold out {}; set holdout = 0 or give more", held_out) : "");
-  if (data.own->tokens && data.vocab <= 0) refuse("vocab must be given with tokens of one's own");
   data::Data out;
   out.vocab = data.own->tokens ? data.vocab : 0;
   out.shape = {.images = static_cast<bool>(data.own->image),

@@ -192,6 +192,7 @@ void Trainer::load(const std::string& folder) {
 }
 
 std::vector<std::int32_t> Trainer::generate_tokens(const std::vector<std::int32_t>& prompt, const SampleOptions& o) {
+  if (o.tokens < 0) refuse("generate: tokens = {} must be at least 0", o.tokens);
   return train::sample_tokens(impl_->ready().session(), prompt,
                               {.tokens = o.tokens,
                                .sampling = {.temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p},

@@ -172,7 +172,8 @@ void add_fit(CLI::App& app, Context& context) {
       ->add_option("--cluster", arguments->cluster,
                    "a100, h100, h200, b200, or a file; by default this machine, as calibrated")
       ->check(not_empty());
-  command->add_option("--generation", arguments->generation, "Software, of those that the cluster describes");
+  command->add_option("--generation", arguments->generation, "Software, of those that the cluster describes")
+      ->check(not_empty());
   command->add_option("--ranks", arguments->ranks, "Devices to use (by default one node's; of a CPU its cores)")
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--largest", arguments->largest, "What grows: model, context or batch")

@@ -64,7 +64,8 @@ void add_memory(CLI::App& app, Context& context) {
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
   command->add_flag("--json", arguments->json, "For scripts");
   command->add_flag("--brief", arguments->brief, "The plan alone, without what savings would give");
-  command->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan; it may have been edited");
+  command->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan; it may have been edited")
+      ->check(not_empty());
   command
       ->add_option("--plan-out", arguments->plan_out,
                    "Write the plan to this file, for train --plan; - prints it and nothing else")

@@ -25,6 +25,9 @@ void asked(const std::vector<int>& signals) {
 TEST(SignalsDeathTest, SaysWhatTheCommandKeepsAndLoses) {
   EXPECT_EXIT(asked({SIGINT, SIGINT}), ::testing::ExitedWithCode(130),
               "stopped at once: the plans that were found are lost");
+  EXPECT_EXIT(asked({SIGTERM, SIGTERM, SIGTERM}), ::testing::ExitedWithCode(143),
+              "stopped at once: the plans that were found are lost");
+  EXPECT_EXIT(asked({SIGTERM, SIGINT}), ::testing::ExitedWithCode(99), "still stopping");
   EXPECT_EXIT(asked({SIGTERM, SIGTERM}), ::testing::ExitedWithCode(99),
               "still stopping: the best plan so far is kept; another signal stops at once: the plans that were found");
 }

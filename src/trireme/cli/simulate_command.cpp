@@ -221,6 +221,7 @@ std::string comparison(const Run& one, const Run& other) {
 }
 
 int simulate(const Context& context, const SimulateArguments& a) {
+  if (a.planned && a.published.empty()) refuse("--planned is for the runs of a table: name it with --published");
   if (!a.published.empty()) return simulate_published(context, a.published, a.json, a.planned);
   if (!a.trace.empty()) io::check_replaceable(a.trace, kTraceBeginning, "trace of trireme", "--trace " + a.trace);
   const Run run = simulated(context, a, a.config, {}, a.config);
@@ -248,16 +249,18 @@ void add_simulate(CLI::App& app, Context& context) {
       ->add_option("--cluster", arguments->cluster,
                    "a100, h100, h200, b200, or a file; by default this machine, as calibrated")
       ->check(not_empty());
-  command->add_option("--generation", arguments->generation, "Software, of those that the cluster describes");
+  command->add_option("--generation", arguments->generation, "Software, of those that the cluster describes")
+      ->check(not_empty());
   command->add_option("--ranks", arguments->ranks, "Ranks of parallel.mesh = \"auto\" or \"*\"")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan");
+  command->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan")->check(not_empty());
   command->add_option("--tokens", arguments->tokens, "Days and cost for so many tokens: 300B (by default the run's)");
   command->add_option("--trace", arguments->trace,
                       "Write the timeline as a Chrome trace, in the place of another one of ours");
   command->add_option("--compare", arguments->compare,
                       "Another configuration, or settings over this one: 'parallel.mesh=tp=8 parallel.zero=1'");
-  command->add_option("--published", arguments->published, "A table of published runs: predicted and published");
+  command->add_option("--published", arguments->published, "A table of published runs: predicted and published")
+      ->check(not_empty());
   command->add_flag("--planned", arguments->planned, "With --published: also the plan that the search finds for each");
   command->add_option("--width", arguments->width, "Columns of the picture");
   command->add_flag("--json", arguments->json, "For scripts");

@@ -6,6 +6,7 @@
 
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
+#include "trireme/models/families.h"
 #include "trireme/train/compression.h"
 
 namespace trireme::cli {
@@ -46,7 +47,8 @@ void add_communication(const train::Config& config, const train::Compiled& compi
   const train::ParallelConfig usual;
   if (parallel.compress != train::Compress::none) words.push_back(compression_text(config));
   if (compiled.mesh.size_of(ir::kTensorAxis) > 1) {
-    if (parallel.sequence) words.emplace_back("sequence parallelism");
+    const models::Model* ours = models::builtin_families().find(config.model.family);
+    if (parallel.sequence && (ours == nullptr || !ours->images)) words.emplace_back("sequence parallelism");
     if (parallel.async_tp) words.emplace_back("async_tp");
   }
   if (compiled.plan.stages() > 1 && parallel.stage_dtype != train::StageDtype::same)

@@ -203,6 +203,16 @@ std::string nearest_run(const std::filesystem::path& folder) {
   return fmt::format("; did you mean \"{}\"?", (folder.parent_path() / *near).string());
 }
 
+// A run that was stopped before its folder was made is started by the same command: it says what it learns from, and
+// nothing is there.
+bool starts_there(const std::string& folder, const std::vector<std::string>& settings) {
+  std::error_code unknown;
+  return (!std::filesystem::exists(folder, unknown) || std::filesystem::is_empty(folder, unknown)) &&
+         std::any_of(settings.begin(), settings.end(), [](const std::string& setting) {
+           return setting.starts_with("data.") || setting.starts_with("model.") || setting.starts_with("init.");
+         });
+}
+
 // The run that is resumed by its folder alone, as output.dir: it has a configuration of its own, so that the folder is
 // taken out of `settings`.
 std::optional<std::string> taken_folder(std::vector<std::string>& settings) {
@@ -211,6 +221,7 @@ std::optional<std::string> taken_folder(std::vector<std::string>& settings) {
   const auto last = std::find_if(settings.rbegin(), settings.rend(), names_it);
   if (last == settings.rend()) return std::nullopt;
   std::string folder = last->substr(kFolder.size());
+  if (!train::holds_run(folder) && starts_there(folder, settings)) return std::nullopt;
   if (!train::holds_run(folder))
     refuse(
         "--resume: output.dir = \"{}\" holds no run; name its configuration too, or leave --resume out to start one{}",
@@ -224,9 +235,11 @@ std::string default_config(const TrainArguments& a, std::vector<std::string>& se
   const std::filesystem::path latest = "runs/latest";
   std::error_code unknown;
   if (!a.resume) return "quickstart";
+  const auto names_folder = [](const std::string& setting) { return setting.starts_with("output.dir="); };
   if (auto folder = taken_folder(settings)) return *folder;
+  if (std::any_of(settings.begin(), settings.end(), names_folder)) return "quickstart";
   if (!std::filesystem::is_symlink(latest, unknown) && !train::holds_run(latest)) {
-    if (!train::holds_run("runs/quickstart"))
+    if (!train::holds_run("runs/quickstart") && !starts_there("runs/quickstart", settings))
       refuse("--resume: there is no run in {}; name the run folder, or leave --resume out to train the quickstart",
              latest.parent_path().string());
     return "quickstart";

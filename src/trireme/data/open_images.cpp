@@ -69,8 +69,9 @@ ImageSet cut_images(ImageSet& train, double share, const OptionNames& names) {
   const std::int64_t held_out =
       std::max<std::int64_t>(1, static_cast<std::int64_t>(share * static_cast<double>(count)));
   if (held_out >= count)
-    refuse("data: {} are too few to train on and to hold out {}; set {} = 0 or name {}",
-           counted(static_cast<std::size_t>(count), "image"), held_out, names.holdout, names.eval);
+    refuse("data: {} {} too few to train on and to hold out {}; set {} = 0 or name {}",
+           counted(static_cast<std::size_t>(count), "image"), count == 1 ? "is" : "are", held_out, names.holdout,
+           names.eval);
   ImageSet eval = train.slice(count - held_out, count);
   train = train.slice(0, count - held_out);
   return eval;

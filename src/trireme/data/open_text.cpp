@@ -10,6 +10,7 @@
 #include "trireme/data/find_files.h"
 #include "trireme/data/mixture.h"
 #include "trireme/data/open_parts.h"
+#include "trireme/data/text_doubts.h"
 #include "trireme/data/text_files.h"
 #include "trireme/data/tokenizer/tokenizer.h"
 
@@ -136,6 +137,8 @@ Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOpt
     refuse("{} = {} is too small for the tokenizer \"{}\", which has {} tokens", names.vocab, shape.vocab,
            config.tokenizer, vocab);
   const std::vector<TextSource> sources = find_sources(config, names.text);
+  for (const std::string& doubt : text_doubts(config.text, config.eval, names))
+    log(options.log, LogLevel::warning, "{}", doubt);
   Data data;
   data.vocab = std::max(shape.vocab, vocab);
   data.tokenizer = reader.tokenizer();

@@ -149,9 +149,9 @@ TokenDataset::TokenDataset(TokenStream stream, std::int64_t context, std::int64_
                            const OptionNames& names)
     : stream_(std::move(stream)), context_(context), vocab_(vocab), vocab_name_(names.vocab) {
   if (stream_.size() < context + 1)
-    refuse("data: {} {} of {} are too few for {} = {}, which needs at least {}",
+    refuse("data: {} {} of {} {} too few for {} = {}, which needs at least {}",
            format_count(static_cast<std::uint64_t>(stream_.size())), stream_.size() == 1 ? "token" : "tokens", what,
-           names.context, context, context + 1);
+           stream_.size() == 1 ? "is" : "are", names.context, context, context + 1);
 }
 
 void TokenDataset::resize(Batch& batch, std::int64_t rows) const {

@@ -30,8 +30,9 @@ Value build_convnet(const Builder& b, const Batch& in, const ModelConfig& c) {
 void resolve_convnet(ModelConfig& c, const OptionNames& names) {
   const auto most = static_cast<std::int64_t>(std::log2(c.image));
   if (c.layers > most)
-    refuse("{} = {}: each layer halves the image, and {}×{} can be halved at most {} times", names.layers, c.layers,
-           c.image, c.image, most);
+    refuse("{} = {}: each layer halves the image, and {}×{} can be halved at most {} times; the nearest is {}",
+           names.layers, c.layers, c.image, c.image, most,
+           most > 0 ? fmt::format("{} = {}", names.layers, most) : fmt::format("{} = 2", names.image));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
 #include "trireme/ir/axis_parts.h"
@@ -93,11 +94,26 @@ std::optional<int> find_dimension(const NamedTensor& tensor, const std::string& 
   return found == names.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::vector<std::string> dimension_names(const NamedTensor& tensor) {
-  std::vector<std::string> names;
-  for (const auto& [name, dim] : named_dimensions(tensor)) names.push_back(name);
-  names.push_back(fmt::format("0 to {}", tensor.type.shape.rank() - 1));
-  return names;
+std::string dimension_names(const NamedTensor& tensor) {
+  std::string names;
+  for (const auto& [name, dim] : named_dimensions(tensor)) names += name + ", ";
+  const int last = tensor.type.shape.rank() - 1;
+  return names + (last == 0 ? "or 0" : fmt::format("or 0 to {}", last));
+}
+
+void check_axes_once(const std::string& pattern, const std::string& sharding, const NamedTensor& tensor) {
+  std::map<std::string, std::vector<std::string>> dimensions;  // by axis
+  for (const std::string& part : split(sharding, ','))
+    if (const std::vector<std::string> pair = split(trim(part), ':'); pair.size() == 2)
+      dimensions[std::string(trim(pair[1]))].emplace_back(trim(pair[0]));
+  for (const auto& [axis, given] : dimensions) {
+    if (given.size() < 2) continue;
+    const auto there = std::find_if(given.begin(), given.end(),
+                                    [&](const std::string& name) { return find_dimension(tensor, name).has_value(); });
+    const std::string nearest = there != given.end() ? *there : "0";
+    refuse("parallel.sharding: \"{}\" = \"{}\" shards two dimensions of {} {} over {}; the nearest is \"{}:{}\"",
+           pattern, sharding, tensor.name, tensor.type.str(), axis, nearest, axis);
+  }
 }
 
 std::string sharded_by(std::string_view dimension, std::vector<std::string> axes, const std::string& more) {

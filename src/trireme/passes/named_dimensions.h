@@ -24,8 +24,11 @@ std::map<std::string, int> named_dimensions(const NamedTensor& tensor);
 // By name or by number; nothing: there is no such dimension.
 std::optional<int> find_dimension(const NamedTensor& tensor, const std::string& name);
 
-// What `find_dimension` takes, for people.
-std::vector<std::string> dimension_names(const NamedTensor& tensor);
+// What `find_dimension` takes, for people: "in, out, or 0 to 1".
+std::string dimension_names(const NamedTensor& tensor);
+
+// Refuses an annotation that shards two dimensions over one axis; the first that the tensor has is proposed.
+void check_axes_once(const std::string& pattern, const std::string& sharding, const NamedTensor& tensor);
 
 // `"batch:tp" and "batch:dp"`: the axes, or parts of axes, that shard a dimension, and one more.
 std::string sharded_by(std::string_view dimension, std::vector<std::string> axes, const std::string& more);

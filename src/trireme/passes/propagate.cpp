@@ -122,6 +122,7 @@ class Propagator {
   // `must`: refuses what does not fit, which is left out otherwise.
   void apply(const Annotation& a, std::size_t c, bool must) {
     Cell& cell = cells_[c];
+    if (must) check_axes_once(a.pattern, a.sharding, named(c));
     for (const std::string& part : split(a.sharding, ',')) {
       const std::vector<std::string> pair = split(trim(part), ':');
       if (pair.size() != 2)
@@ -133,7 +134,7 @@ class Propagator {
       if (!dim && !must) continue;
       if (!dim)
         refuse("parallel.sharding: \"{}\" = \"{}\": {} {} has no dimension '{}'; it has {}", a.pattern, a.sharding,
-               cell.name.substr(1), cell.type.str(), pair[0], fmt::join(dimension_names(named(c)), ", "));
+               cell.name.substr(1), cell.type.str(), pair[0], dimension_names(named(c)));
       const std::vector<std::string> parts = ir::parts_of(mesh_, axis);
       if (mesh_.size_of(fmt::format("{}", fmt::join(parts, "+"))) == 1) continue;
       if (has(cell, parts.front())) continue;
@@ -149,10 +150,11 @@ class Propagator {
         refuse(
             "parallel.mesh = \"{}\": {} {} is sharded by {}, and {} ranks cannot have equal shards of {}; the nearest "
             "is "
-            "{}={}",
+            "{}",
             given_.str(), cell.name.substr(1), cell.type.str(),
-            sharded_by(trim(pair[0]), cell.dims[static_cast<std::size_t>(*dim)], axis), ranks, extent, axis,
-            nearest_divisor(extent / others, ranks / others));
+            sharded_by(trim(pair[0]), cell.dims[static_cast<std::size_t>(*dim)], axis), ranks, extent,
+            a.instead.empty() ? fmt::format("{}={}", axis, nearest_divisor(extent / others, ranks / others))
+                              : a.instead);
       for (const std::string& piece : parts) {
         add(cell, *dim, piece);
         explain(cell, piece, nullptr, fmt::format("the annotation \"{}\" = \"{}\"", a.pattern, a.sharding));

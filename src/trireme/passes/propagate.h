@@ -22,6 +22,7 @@ struct Annotation {
   std::vector<std::string> graphs = {};  // in which it holds; empty: in all. Parameters are the same in all.
   bool optional = false;                 // may match nothing
   bool where_it_fits = false;            // in other graphs too: of values, not inputs, whose extents divide there
+  std::string instead = {};              // proposed where it does not fit; empty: fewer ranks along its axis
   friend bool operator==(const Annotation&, const Annotation&) = default;
 };
 

@@ -400,6 +400,13 @@ std::optional<std::int64_t> newest_checkpoint(const fs::path& run, const LogSink
 
 namespace {
 
+void check_is_saved(const fs::path& run, std::int64_t step) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run);
+  if (std::find(steps.begin(), steps.end(), step) == steps.end())
+    refuse("{} has no checkpoint of step {}; there {} {}", run.string(), step, steps.size() == 1 ? "is one of" : "are",
+           steps.empty() ? "none" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
+}
+
 // Of weights that come without one.
 bool set_mask(Rank& rank, const ir::State& mask, const io::CheckpointReader& reader) {
   const auto parameter = passes::masked_parameter(mask.name);
@@ -411,11 +418,14 @@ bool set_mask(Rank& rank, const ir::State& mask, const io::CheckpointReader& rea
 
 }  // namespace
 
+void check_checkpoint(const fs::path& run, std::int64_t step) {
+  check_is_saved(run, step);
+  ThreadPool pool(reading_threads());
+  open_checkpoint(run, step).verify(pool);
+}
+
 void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, const LogSink& sink) {
-  if (const std::vector<std::int64_t> steps = checkpoint_steps(run);
-      std::find(steps.begin(), steps.end(), step) == steps.end())
-    refuse("{} has no checkpoint of step {}; there {} {}", run.string(), step, steps.size() == 1 ? "is one of" : "are",
-           steps.empty() ? "none" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
+  check_is_saved(run, step);
   const io::CheckpointReader reader = open_checkpoint(run, step);
   std::set<std::string> fresh;
   std::set<std::string> masked;

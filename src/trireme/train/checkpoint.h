@@ -62,6 +62,10 @@ void remove_unfinished(const std::filesystem::path& run);
 std::optional<std::int64_t> newest_checkpoint(const std::filesystem::path& run, const LogSink& log,
                                               std::vector<std::int64_t>* skipped = nullptr);
 
+// Refuses a checkpoint that is damaged anywhere, also in what the caller is not going to read, and a step that was not
+// saved.
+void check_checkpoint(const std::filesystem::path& run, std::int64_t step);
+
 // Sets the session's state from the checkpoint of `step`. Refuses a step that was not saved, damage, and a checkpoint
 // whose tensors are not this model's. What each rank keeps for itself alone stays as it starts, and `log` says so,
 // where the checkpoint has none for this number of ranks.

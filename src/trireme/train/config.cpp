@@ -11,6 +11,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
 #include "trireme/core/text.h"
+#include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/gguf.h"
@@ -117,6 +118,14 @@ bool is_right_alone(const std::vector<Entry>& entries, const models::Families& f
   }
 }
 
+// A folder that holds a tokenizer stands for its file, which is what a run keeps the name of.
+void name_tokenizer_file(Config& config) {
+  std::error_code unknown;
+  std::string& name = config.data.tokenizer;
+  if (name != "bytes" && name != "none" && fs::is_directory(name, unknown))
+    name = data::tokenizer_file(name).value_or(name);
+}
+
 Config build(const std::vector<Entry>& entries, const std::string& file, const std::string& name,
              std::span<const std::string> overrides, const models::Families& families, ShapeFrom shape_from,
              const OptionNames& names) {
@@ -142,6 +151,7 @@ Config build(const std::vector<Entry>& entries, const std::string& file, const s
   try {
     if (config.init.from.empty() || shape_from == ShapeFrom::entries) change_family(config, before, named, families);
     if (!config.init.from.empty() && shape_from == ShapeFrom::folder) adopt_folder(config, families);
+    name_tokenizer_file(config);
     check(config, families);
   } catch (Error& e) {
     if (file.empty()) throw;

@@ -188,7 +188,11 @@ TEST(Config, WrongValuesNameKeyLineAndWhatIsExpected) {
   EXPECT_EQ(
       refusal("", {"parallel.mesh=dp=2,dp=2"}),
       "command line: parallel.mesh must be \"auto\" or axes such as \"pp=2,dp=2,tp=2\" (pp, dp, tp, h, w; one may "
-      "be \"*\"), got \"dp=2,dp=2\"");
+      "be \"*\"), got \"dp=2,dp=2\"; the axis dp is named twice");
+  EXPECT_TRUE(
+      refusal("", {"parallel.mesh=tp=2,qq=2"}).ends_with("; there is no axis \"qq\", the axes are pp, dp, tp, h, w"));
+  EXPECT_TRUE(
+      refusal("", {"parallel.mesh=dp=2,tp=0"}).ends_with("; an axis has one rank at least: tp=1, or leave tp out"));
 }
 
 TEST(Config, ChoicesWithArguments) {

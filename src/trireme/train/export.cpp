@@ -233,11 +233,7 @@ class Aside {
 }  // namespace
 
 std::int64_t exported_step(const fs::path& run, std::optional<std::int64_t> given, const LogSink& log) {
-  const std::vector<std::int64_t> steps = checkpoint_steps(run);
-  if (given && std::find(steps.begin(), steps.end(), *given) == steps.end())
-    refuse("{} has no checkpoint of step {}; there {} {}", run.string(), *given,
-           steps.size() == 1 ? "is one of" : "are",
-           steps.empty() ? "none" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
+  if (given) check_checkpoint(run, *given);
   const auto step = given ? given : newest_checkpoint(run, log);
   if (!step) refuse("{}: the run has no checkpoint", run.string());
   return *step;

@@ -49,7 +49,14 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
   const auto listed = std::ssize(savings) - 1;  // the first is as configured
   const auto untried = std::count_if(savings.begin(), savings.end(), [](const WhatIf& s) { return !s.tried; });
   MicroBatchesThatFit more = largest_micro_batches(base, registry, options, compiled, limit, savings, kInstructions);
+  const std::vector<WhatIf> alone = savings;
   std::move(more.found.begin(), more.found.end(), std::back_inserter(savings));
+  CombinedSavings combined;
+  if (std::none_of(savings.begin(), savings.end(), [&](const WhatIf& s) {
+        return s.tried && s.refused.empty() && !s.changes_numbers && s.peak <= limit;
+      }))
+    combined = combine_savings(base, registry, options, compiled, limit, alone, kInstructions);
+  std::move(combined.found.begin(), combined.found.end(), std::back_inserter(savings));
   const auto sets_remat = [](const std::string& setting) { return setting.starts_with("memory.remat="); };
   for (WhatIf& s : savings)
     if (searched && std::none_of(s.settings.begin(), s.settings.end(), sets_remat))
@@ -69,6 +76,8 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
     way += fmt::format(" ({} of {} savings were tried; `trireme memory` tries all)", listed - untried, listed);
   if (const std::int64_t rows = smallest_micro_batch(base, compiled, kInstructions); fits == nullptr && rows > 1)
     way += fmt::format(" (train.micro_batch below {} was not tried: `trireme memory` does, for longer)", rows);
+  else if (fits == nullptr && !combined.all_tried)
+    way += " (not all combinations of them were tried)";
   else if (!more.all_tried)
     way += " (not all sizes of train.micro_batch were tried: a larger one may fit as well)";
   // Of a plan that is followed, no key can be given otherwise.

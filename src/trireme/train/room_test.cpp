@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/planner/trials.h"
 #include "trireme/train/outside.h"
 #include "trireme/train/what_if.h"
@@ -210,6 +211,32 @@ TEST_F(Proposals, AreTheQuickestOfAllSizesThatFit) {
     }
   }
   EXPECT_TRUE(larger) << "no plan needs less with larger micro-batches";
+}
+
+// Where no saving alone is enough, and what goes furthest is refused or larger, some of them together may be.
+TEST_F(Proposals, CombineSavings) {
+  const auto way = [&](std::uint64_t limit, const std::vector<std::string>& settings) {
+    config_ = {};
+    config_.model.width = 32;
+    config_.model.heads = 4;
+    config_.model.context = 16;
+    config_.train.batch = 24;
+    config_.memory.limit.count = limit;
+    for (const std::string& setting : settings) apply_setting(config_, setting, registry_.models);
+    resolve_model(config_, 256);
+    configured_ = compile(config_, registry_, {});
+    const std::vector<std::string> found = shortfalls(config_, registry_, configured_, {});
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_NE(found.front().find("it fits in "), std::string::npos) << found.front();
+    // What is proposed does.
+    const std::size_t with = found.front().find(" with --");
+    ASSERT_NE(with, std::string::npos) << found.front();
+    for (const std::string& setting : split(found.front().substr(with + 8), ' '))
+      apply_setting(config_, setting.substr(setting.starts_with("--") ? 2 : 0), registry_.models);
+    EXPECT_FALSE(exceeds_limit(config_, compile(config_, registry_, {})));
+  };
+  way(275'000, {"model.family=llama", "model.layers=2", "model.kv_heads=1", "model.tie_embeddings=false",
+                "parallel.mesh=pp=4,tp=2", "parallel.pipeline=gpipe", "parallel.overlap=false", "memory.remat=sqrt"});
 }
 
 TEST_F(Proposals, SayThatNotAllWereTried) {

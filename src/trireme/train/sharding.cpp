@@ -79,7 +79,12 @@ std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh, 
   const models::Model* builtin = models::builtin_families().find(config.model.family);
   const bool images = builtin != nullptr && builtin->images;
   if (config.parallel.sequence && mesh.size_of(ir::kTensorAxis) > 1 && !images)
-    all.push_back({"*.embedding", fmt::format("sequence:{}", ir::kTensorAxis), 1, {"micro", "eval"}, !trains});
+    all.push_back({.pattern = "*.embedding",
+                   .sharding = fmt::format("sequence:{}", ir::kTensorAxis),
+                   .priority = 1,
+                   .graphs = {"micro", "eval"},
+                   .optional = !trains,
+                   .instead = builtin != nullptr ? "" : "parallel.sequence = false"});
   return all;
 }
 

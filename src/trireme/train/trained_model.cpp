@@ -64,6 +64,7 @@ TrainedModel::TrainedModel(Config config, const Registry& registry, CompileOptio
     refuse("{}: there is no run and no Hugging Face model in that folder", from);
   if (!run && step) refuse("--step {}: {} is not a run folder and has no checkpoints", *step, from);
   if (run) {
+    if (step) check_checkpoint(from, *step);
     step_ = step ? step : newest_for_all(from, log, world);
     if (!step_) refuse("{}: the run has no checkpoint", from);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "trireme/ir/axes.h"
 #include "trireme/planner/trials.h"
@@ -33,6 +34,11 @@ std::int64_t half_of(const Config& config, std::int64_t rows) {
 
 std::string micro_batch_of(std::int64_t rows) { return fmt::format("train.micro_batch={}", rows); }
 
+constexpr const char* kSmallBuckets = "parallel.bucket=64KiB";
+bool gathers_in_large_buckets(const Config& config) {
+  return config.parallel.zero >= 2 && config.parallel.bucket.count > std::uint64_t{64} << 10;
+}
+
 // `smallest`: the micro-batches of what goes furthest.
 std::vector<Saving> savings(const Config& config, std::int64_t smallest) {
   std::vector<Saving> all;
@@ -49,9 +55,8 @@ std::vector<Saving> savings(const Config& config, std::int64_t smallest) {
   if (replica_rows(config) > 1) all.push_back({{micro_batch_of(half_of(config, replica_rows(config)))}, false});
   // Where gradients are sharded, whole ones wait in buckets, and sums of several micro-batches are whole too: there
   // fewer micro-batches and smaller buckets may need less.
-  constexpr std::uint64_t kSmallBucket = std::uint64_t{64} << 10;
-  const bool sharded = config.parallel.zero >= 2 && config.parallel.bucket.count > kSmallBucket;
-  const std::string small = "parallel.bucket=64KiB";
+  const bool sharded = gathers_in_large_buckets(config);
+  const std::string small = kSmallBuckets;
   if (sharded) {
     all.push_back({{"memory.remat=full", small}, false});
     for (std::int64_t rows = share_of(config); rows > 1; rows /= 2)
@@ -216,6 +221,136 @@ class MicroBatches {
   bool all_tried_ = true;
 };
 
+// Savings combined, where none alone fits: from the smallest peaks known, one choice of one kind is changed at a time,
+// and the smallest of what comes out is where the next round begins.
+class Combinations {
+ public:
+  Combinations(const Config& config, const Registry& registry, const CompileOptions& options,
+               const Compiled& configured, double instructions)
+      : config_(config),
+        registry_(registry),
+        options_(options),
+        configured_(configured),
+        instructions_(instructions),
+        plain_(planner::tried(configured).seconds) {
+    kinds_.emplace_back(1);
+    for (std::int64_t rows = 1; rows <= share_of(config); ++rows)
+      if (share_of(config) % rows == 0 && rows != replica_rows(config)) kinds_.back().push_back({micro_batch_of(rows)});
+    const auto add = [&](const std::string& key, const std::vector<std::string>& values) {
+      kinds_.emplace_back(1);
+      for (const std::string& value : values)
+        if (value_text(config, key) != fmt::format("\"{}\"", value))
+          kinds_.back().push_back({fmt::format("{}={}", key, value)});
+    };
+    add("memory.remat", {"none", "selective", "sqrt", "full"});
+    if (mesh_of(config).size_of(ir::kTensorAxis) > 1) add("memory.activations", {"sharded"});
+    kinds_.push_back({{},
+                      {"memory.offload=optimizer"},
+                      {"memory.offload=activations", "memory.offload_policy=all"},
+                      {"memory.offload=all", "memory.offload_policy=all"}});
+    if (gathers_in_large_buckets(config)) kinds_.push_back({{}, {kSmallBuckets}});
+  }
+
+  // Rounds until something fits, nothing is smaller any more, or there are no instructions left.
+  void search(const std::vector<WhatIf>& known, std::uint64_t limit) {
+    for (const WhatIf& s : known)
+      if (s.tried && !s.changes_numbers) add(s);
+    // What goes furthest may be refused for one choice alone.
+    if (known.size() > 1) expand(known.back().settings);
+    std::size_t least = least_peak();
+    for (bool smaller = true; smaller && least > limit;) {
+      std::vector<const Point*> open;
+      for (const Point& p : points_)
+        if (!p.expanded && p.peak != kUnknown) open.push_back(&p);
+      constexpr std::size_t kBegun = 3;
+      std::stable_sort(open.begin(), open.end(), [](const Point* a, const Point* b) { return a->peak < b->peak; });
+      if (open.size() > kBegun) open.resize(kBegun);
+      std::vector<Settings> begun;
+      for (const Point* p : open) begun.push_back(p->settings);
+      for (const Settings& settings : begun) expand(settings);
+      smaller = std::exchange(least, least_peak()) > least;
+    }
+  }
+
+  bool all_tried() const { return all_tried_; }
+  std::vector<WhatIf> found() && { return std::move(found_); }
+
+ private:
+  static constexpr std::size_t kUnknown = std::numeric_limits<std::size_t>::max();
+  struct Point {
+    Settings settings;
+    std::size_t peak = kUnknown;
+    bool expanded = false;
+  };
+
+  void add(const WhatIf& s) {
+    if (find(s.settings) == nullptr) points_.push_back({s.settings, s.refused.empty() ? s.peak : kUnknown});
+  }
+  Point* find(Settings settings) {
+    std::sort(settings.begin(), settings.end());
+    for (Point& p : points_) {
+      Settings other = p.settings;
+      std::sort(other.begin(), other.end());
+      if (other == settings) return &p;
+    }
+    return nullptr;
+  }
+  std::size_t least_peak() const {
+    std::size_t least = kUnknown;
+    for (const Point& p : points_) least = std::min(least, p.peak);
+    return least;
+  }
+
+  // All that differ from it in one kind, and have not been tried.
+  void expand(const Settings& from) {
+    if (Point* p = find(from)) p->expanded = true;
+    std::vector<std::pair<double, Saving>> changed;  // with its instructions
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind)
+      for (const Settings& choice : kinds_[kind]) {
+        Settings settings;
+        for (std::size_t other = 0; other < kinds_.size(); ++other) {
+          const Settings& made = other == kind ? choice : chosen(kinds_[other], from);
+          settings.insert(settings.end(), made.begin(), made.end());
+        }
+        if (find(settings) != nullptr) continue;
+        const Saving saving{settings, false};
+        changed.emplace_back(instructions_of(saving, config_, configured_, registry_.models), saving);
+      }
+    // As many as there can be.
+    std::stable_sort(changed.begin(), changed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Saving> list;
+    for (const auto& [more, saving] : changed) {
+      if (more > instructions_) {
+        all_tried_ = false;
+        break;
+      }
+      instructions_ -= more;
+      points_.push_back({saving.settings});
+      list.push_back(saving);
+    }
+    for (const WhatIf& s : try_savings(list, config_, registry_, options_, plain_, {.threads = options_.threads})) {
+      find(s.settings)->peak = s.refused.empty() ? s.peak : kUnknown;
+      found_.push_back(s);
+    }
+  }
+  static const Settings& chosen(const std::vector<Settings>& kind, const Settings& from) {
+    for (const Settings& choice : kind)
+      if (!choice.empty() && std::find(from.begin(), from.end(), choice.front()) != from.end()) return choice;
+    return kind.front();
+  }
+
+  const Config& config_;
+  const Registry& registry_;
+  const CompileOptions& options_;
+  const Compiled& configured_;
+  double instructions_;
+  double plain_;
+  std::vector<std::vector<Settings>> kinds_;  // the choices of each; the first is as configured
+  std::vector<Point> points_;
+  std::vector<WhatIf> found_;
+  bool all_tried_ = true;
+};
+
 }  // namespace
 
 std::int64_t smallest_micro_batch(const Config& config, const Compiled& configured, double instructions) {
@@ -268,6 +403,18 @@ MicroBatchesThatFit largest_micro_batches(const Config& config, const Registry& 
                      {"memory.remat=full", "memory.offload=all", "memory.offload_policy=all"}},
                     1);
   }
+  const bool all_tried = search.all_tried();
+  return {std::move(search).found(), all_tried};
+}
+
+CombinedSavings combine_savings(const Config& config, const Registry& registry, const CompileOptions& options,
+                                const Compiled& configured, std::uint64_t limit, const std::vector<WhatIf>& known,
+                                double instructions) {
+  // No further choice takes half of what goes furthest.
+  const WhatIf& furthest = known.back();
+  if (furthest.tried && furthest.refused.empty() && furthest.peak / 2 > limit) return {};
+  Combinations search(config, registry, options, configured, instructions);
+  search.search(known, limit);
   const bool all_tried = search.all_tried();
   return {std::move(search).found(), all_tried};
 }

@@ -43,4 +43,15 @@ MicroBatchesThatFit largest_micro_batches(const Config& config, const Registry& 
                                           const Compiled& configured, std::uint64_t limit,
                                           const std::vector<WhatIf>& known, double instructions);
 
+// Where nothing of `known` (of what_if) fits into `limit`: savings of several kinds together, near what needs least of
+// it, until one fits or none is smaller. No more are compiled than have `instructions`, predicted likewise; none where
+// what goes furthest needs more than twice the limit.
+struct CombinedSavings {
+  std::vector<WhatIf> found;  // those that were tried
+  bool all_tried = true;      // false: there were more instructions
+};
+CombinedSavings combine_savings(const Config& config, const Registry& registry, const CompileOptions& options,
+                                const Compiled& configured, std::uint64_t limit, const std::vector<WhatIf>& known,
+                                double instructions);
+
 }  // namespace trireme::train

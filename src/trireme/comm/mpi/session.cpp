@@ -39,9 +39,8 @@ bool Backoff::pause() {
 }
 
 Session::Impl::Impl(const SessionOptions& options)
-    : timeout(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.timeout))),
-      blocking_native(options.blocking_native) {
-  if (options.timeout <= 0) refuse("a timeout of {} s: it must be positive", options.timeout);
+    : timeout(timeout_of<Clock::duration>(options.timeout)), blocking_native(options.blocking_native) {
+  if (!(options.timeout > 0)) refuse("a timeout of {} s: it must be positive", options.timeout);
   int initialised = 0;
   MPI_Initialized(&initialised);
   if (initialised != 0) refuse("MPI is already initialised in this process");

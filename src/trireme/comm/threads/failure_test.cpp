@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -124,6 +125,18 @@ TEST(Failure, ATimeoutNamesWhoWaitsForWhom) {
       "waits "
       "for rank 1 in point to point";
   EXPECT_TRUE(message == by_two || message == by_one) << message;
+}
+
+// More seconds than a clock counts are a long time, not none.
+TEST(Failure, ATimeoutMayBeLongerThanAClockCounts) {
+  for (const double seconds : {9e9, 1e10, 1.728e10, 1e99, std::numeric_limits<double>::infinity()})
+    EXPECT_EQ(failure_of(2, {.timeout = seconds},
+                         [](Communicator& c) {
+                           if (c.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(120));
+                           c.barrier();
+                         }),
+              "nothing was thrown")
+        << seconds;
 }
 
 TEST(Failure, ATimeoutNamesAllThatAreMissing) {

@@ -38,6 +38,22 @@ TEST(Link, Text) {
   EXPECT_THROW(parse_link("fast/s"), Error);
 }
 
+// What an emulated link holds back is waited for as long as any other message.
+TEST(Link, ATimeoutCountsWhatItDelays) {
+  const auto begin = Clock::now();
+  std::string said;
+  try {
+    run(2, {.link = "100B/s,1us", .timeout = 0.3}, [](Communicator& comm) {
+      std::vector<float> values(1000);
+      comm.all_reduce(std::span(values), Reduce::sum);
+    });
+  } catch (const Error& e) {
+    said = e.message();
+  }
+  EXPECT_NE(said.find("the emulated link delivers the message"), std::string::npos) << said;
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - begin).count(), 5);
+}
+
 // Seconds from the first rank that begins `body` to the last that ends it.
 double seconds_of(int ranks, const std::string& link, const std::function<void(Communicator&)>& body) {
   std::vector<Clock::time_point> begun(static_cast<std::size_t>(ranks));

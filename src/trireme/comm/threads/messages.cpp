@@ -5,6 +5,7 @@
 
 #include "trireme/comm/arithmetic.h"
 #include "trireme/comm/threads/transport.h"
+#include "trireme/core/text.h"
 
 namespace trireme::comm::threads {
 namespace {
@@ -121,17 +122,33 @@ void ThreadsTransport::wait(Ticket& ticket, const Call& call) {
   Post* const post = post_of(ticket);
   WorldState& world = group_->world();
   // On an emulated link the bytes are here, but nobody may know yet.
-  if (post->when != Clock::time_point{}) {
-    sleep_precisely();
-    while (post->when > Clock::now()) {
-      end(ticket.channel()).bell.sleep([&] { return world.aborted(); }, post->when);
-      check();
-    }
-  }
+  if (post->when != Clock::time_point{}) await_link(*post, ticket, call);
   const bool mismatched = post->mismatched;
   end(ticket.channel()).give(post);
   ticket.clear();
   if (mismatched) world.throw_aborted();
+}
+
+void ThreadsTransport::await_link(const Post& post, const Ticket& ticket, const Call& call) {
+  WorldState& world = group_->world();
+  sleep_precisely();
+  WorldState::Waiting waiting{.active = true, .call = call, .count = 1, .since = Clock::now()};
+  waiting.ranks.front() = group_->world_rank(ticket.peer());
+  const Clock::duration slice = std::min<Clock::duration>(world.timeout / 4, std::chrono::seconds(1));
+  Clock::duration waited{};
+  for (Clock::time_point begin = waiting.since; post.when > begin;) {
+    end(ticket.channel()).bell.sleep([&] { return world.aborted(); }, std::min(post.when, begin + slice));
+    check();
+    const Clock::time_point now = Clock::now();
+    waited += counted_wait(now - begin, slice);
+    begin = now;
+    if (post.when <= now || waited < world.timeout) continue;
+    const std::string why = fmt::format("{}; the emulated link delivers the message {} later",
+                                        world.who_waits(group_->world_rank(rank_), ticket.channel(), waiting),
+                                        format_duration(std::chrono::duration<double>(post.when - now).count()));
+    if (world.abort(why)) fail("{}", why);
+    world.throw_aborted();
+  }
 }
 
 void ThreadsTransport::await_message(Ticket& ticket, const Call& call) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trireme/comm/counted_wait.h"
 #include "trireme/core/text.h"
 
 namespace trireme::comm::threads {
@@ -9,7 +10,7 @@ namespace trireme::comm::threads {
 WorldState::WorldState(int how_many, std::optional<Link> emulated, double seconds)
     : ranks(how_many),
       link(emulated),
-      timeout(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))),
+      timeout(timeout_of<Clock::duration>(seconds)),
       patience(emulated ? Patience{} : threads::patience(how_many)),  // a link's delays are for sleeping
       waiting_(static_cast<std::size_t>(how_many)),
       ports_(static_cast<std::size_t>(how_many)) {}

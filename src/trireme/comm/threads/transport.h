@@ -48,6 +48,8 @@ class ThreadsTransport final : public Transport {
   template <class Ready, class Missing>
   void await(Channel channel, const Call& call, Ready&& ready, Missing&& missing);
   void await_message(Ticket& ticket, const Call& call);
+  // Until an emulated link has delivered what is here already.
+  void await_link(const Post& post, const Ticket& ticket, const Call& call);
   void deliver(Post* send, Post* receive, int from, int to);
 
   // Native collectives (native.cpp).

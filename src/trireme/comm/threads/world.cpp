@@ -16,7 +16,7 @@ struct WorldGroup {
 
 World::World(int ranks, const WorldOptions& options) {
   if (ranks < 1) refuse("a world of {} ranks: at least one is needed", ranks);
-  if (options.timeout <= 0) refuse("a timeout of {} s: it must be positive", options.timeout);
+  if (!(options.timeout > 0)) refuse("a timeout of {} s: it must be positive", options.timeout);
   std::vector<int> members(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) members[static_cast<std::size_t>(r)] = r;
   auto state = std::make_shared<WorldState>(ranks, parse_link(options.link), options.timeout);

@@ -60,12 +60,10 @@ constexpr std::array<std::string_view, 7> kEndNames = {"<|endoftext|>", "<|end_o
 nlohmann::json parse(const std::string& text, const std::string& name) {
   try {
     return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
-    // The library's words begin with a code in brackets.
-    std::string what = e.what();
-    if (const std::size_t end = what.find("] "); what.starts_with('[') && end != std::string::npos)
-      what.erase(0, end + 2);
-    refuse("{}: no valid JSON: {}", name, what);
+  } catch (const nlohmann::json::parse_error& e) {
+    refuse("{}: no valid JSON (at byte {})", name, e.byte);
+  } catch (const nlohmann::json::exception&) {
+    refuse("{}: no valid JSON", name);
   }
 }
 

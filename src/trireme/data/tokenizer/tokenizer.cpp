@@ -30,7 +30,8 @@ std::optional<std::string> tokenizer_file(const std::string& folder) {
 
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& spec, const std::string& key) {
   if (spec == "bytes") return std::make_shared<ByteTokenizer>();
-  if (spec == "none") refuse("{} = \"none\": text needs a tokenizer; give \"bytes\" or a tokenizer.json", key);
+  if (spec == "none")
+    refuse("{} = \"none\": text needs a tokenizer; give \"bytes\", a tokenizer.json or a folder that holds one", key);
   namespace fs = std::filesystem;
   std::error_code error;
   std::string path = spec;

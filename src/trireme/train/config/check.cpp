@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "trireme/core/error.h"
 #include "trireme/core/numbers.h"
@@ -50,11 +51,26 @@ void check_data(const Config& config, bool images) {
 
 // The mesh with so many replicas, and without the axes that `leaves` names. 0: as many as there are.
 std::string mesh_with_replicas(const Config& config, std::int64_t replicas, bool (*leaves)(std::string_view axis)) {
-  std::vector<std::string> axes = {fmt::format("dp={}", replicas == 0 ? "*" : std::to_string(replicas))};
-  for (const auto& [name, size] : mesh_axes(config))
-    if (name != ir::kDataAxis && size != 1 && !leaves(name))
+  const std::string own = fmt::format("dp={}", replicas == 0 ? "*" : std::to_string(replicas));
+  std::vector<std::string> axes;
+  bool named = false;
+  for (const auto& [name, size] : mesh_axes(config)) {
+    const bool is_data = name == ir::kDataAxis;
+    if (is_data)
+      axes.push_back(own);
+    else if (size != 1 && !leaves(name))
       axes.push_back(fmt::format("{}={}", name, size == 0 ? "*" : std::to_string(size)));
+    named = named || is_data;
+  }
+  if (!named) axes.insert(axes.begin(), own);
   return fmt::format("{}", fmt::join(axes, ","));
+}
+
+// The most replicas, up to so many, of which micro-batches that are given divide the rows. 0: as many as there are.
+std::int64_t replicas_for(const Config& config, std::int64_t most) {
+  const std::int64_t rows = config.train.micro_batch;
+  while (rows > 0 && most > 1 && config.train.batch % (most * rows) != 0) --most;
+  return most;
 }
 
 // Spatial axes shard what a model of images has.
@@ -70,7 +86,8 @@ void check_spatial(const Config& config, bool images) {
   refuse(
       "parallel.mesh = \"{}\": h and w shard the heights and widths of images, and model.family = \"{}\" has none; the "
       "nearest is \"{}\"",
-      config.parallel.mesh, config.model.family, mesh_with_replicas(config, replicas, ir::is_spatial));
+      config.parallel.mesh, config.model.family,
+      mesh_with_replicas(config, replicas_for(config, replicas), ir::is_spatial));
 }
 
 void check_training(const Config& config) {
@@ -85,10 +102,20 @@ void check_training(const Config& config) {
             "\"fp16\"",
             key, value_text(config, key), train.precision);
   const std::int64_t replicas = std::max<std::int64_t>(1, axis(config, ir::kDataAxis));
-  if (train.batch % replicas != 0)
-    refuse("train.batch = {} must be a multiple of the {} replicas of parallel.mesh = \"{}\"; the nearest is {}",
-           train.batch, replicas, config.parallel.mesh,
-           std::max<std::int64_t>(1, (train.batch + replicas / 2) / replicas) * replicas);
+  const auto nearest_multiple = [&](std::int64_t unit) {
+    return std::max<std::int64_t>(1, (train.batch + unit / 2) / unit) * unit;
+  };
+  if (train.batch % replicas != 0) {
+    // Micro-batches that are given divide it too, or go with it.
+    std::int64_t batch = nearest_multiple(replicas * std::max<std::int64_t>(1, train.micro_batch));
+    std::string rows;
+    if (batch > 2 * train.batch && train.micro_batch > 0) {
+      batch = nearest_multiple(replicas);
+      rows = fmt::format(" with train.micro_batch = {}", nearest_divisor(batch / replicas, train.micro_batch));
+    }
+    refuse("train.batch = {} must be a multiple of the {} replicas of parallel.mesh = \"{}\"; the nearest is {}{}",
+           train.batch, replicas, config.parallel.mesh, batch, rows);
+  }
   const std::int64_t share = train.batch / replicas;
   if (train.micro_batch != 0 && share % train.micro_batch != 0)
     refuse("train.micro_batch = {} must divide {} rows ({}); the nearest that does is {}", train.micro_batch, share,
@@ -166,7 +193,6 @@ void check_sharding(const Config& config) {
                                                       "feature", "head", "height", "width", "channel"};
   for (const auto& [pattern, sharding] : config.parallel.sharding) {
     const std::string given = fmt::format("parallel.sharding: \"{}\" = \"{}\"", pattern, sharding);
-    std::vector<std::string> before, named;  // the parts and the axes that come before one
     for (const std::string& part : split(sharding, ',')) {
       const std::vector<std::string> pair = split(trim(part), ':');
       if (pair.size() != 2)
@@ -180,10 +206,6 @@ void check_sharding(const Config& config) {
       if (axis == ir::kPipelineAxis)
         refuse("{}: stages of {} have layers of their own and share out no tensor; the nearest is {}", given, axis,
                passes::proposed_sharding(dimension, config.parallel.mesh));
-      if (std::find(named.begin(), named.end(), axis) != named.end())
-        refuse("{} shards two dimensions over {}; the nearest is \"{}\"", given, axis, fmt::join(before, ","));
-      named.push_back(axis);
-      before.emplace_back(trim(part));
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) {
         const auto meant = nearest(axis, axes);
         refuse("{}: a mesh has no axis '{}'; there are {}; the nearest is {}", given, axis, fmt::join(axes, ", "),
@@ -213,13 +235,16 @@ void check_heads_of_ranks(const Config& config, const models::ModelConfig& shape
   const std::int64_t tp = axis(config, ir::kTensorAxis);
   const bool ours = models::builtin_families().find(config.model.family) != nullptr;
   if (!ours || model.images || tp <= 1 || !config.parallel.sharding.empty() || shape.heads % tp == 0) return;
+  const std::int64_t positions = config.parallel.sequence ? shape.context : 0;
   std::vector<std::string> axes;
   for (const auto& [name, size] : mesh_axes(config))
     axes.push_back(fmt::format("{}={}", name,
-                               name == ir::kTensorAxis ? std::to_string(nearest_divisor(shape.heads, tp))
-                               : size == 0             ? "*"
-                                                       : std::to_string(size)));
-  const auto heads = heads_for(config, model, shape.heads, tp);
+                               name == ir::kTensorAxis
+                                   ? std::to_string(nearest_divisor(std::gcd(shape.heads, positions), tp))
+                               : size == 0 ? "*"
+                                           : std::to_string(size)));
+  // Other heads do not help where the positions are sharded too, and cannot be.
+  const auto heads = positions % tp == 0 ? heads_for(config, model, shape.heads, tp) : std::nullopt;
   refuse(
       "parallel.mesh = \"{}\": tp shares out whole heads, and {} ranks cannot have as many each of model.heads = {}; "
       "the nearest is \"{}\"{}",
@@ -228,9 +253,10 @@ void check_heads_of_ranks(const Config& config, const models::ModelConfig& shape
 }
 
 // Positions are sharded in equal parts: gathers and sums over the sequence have one size.
-void check_positions_of_ranks(const Config& config, const models::ModelConfig& shape, bool images) {
+// Inputs by names of one's own have positions that no key knows.
+void check_positions_of_ranks(const Config& config, const models::ModelConfig& shape, const models::Model& model) {
   const std::int64_t tp = axis(config, ir::kTensorAxis);
-  if (!config.parallel.sequence || images || tp <= 1 || shape.context % tp == 0) return;
+  if (!config.parallel.sequence || model.images || !model.inputs.empty() || tp <= 1 || shape.context % tp == 0) return;
   refuse(
       "parallel.sequence = true: {} ranks along tp cannot have equal shards of model.context = {}; the nearest is "
       "model.context = {}, or parallel.sequence = false",
@@ -279,7 +305,7 @@ void check(const Config& config, const models::Families& families) {
   model.resolve(shape, config.names);
   check_sharding(config);
   check_heads_of_ranks(config, shape, model);
-  check_positions_of_ranks(config, shape, model.images);
+  check_positions_of_ranks(config, shape, model);
   check_training(config);
   check_offload(config);
   check_parallel(config);

@@ -38,6 +38,25 @@ bool valid_mesh(std::string_view value) {
   }
 }
 
+// What of a mesh is none, and what could be meant.
+std::string mesh_fault(std::string_view value) {
+  static const std::vector<std::string> axes(ir::kAxes.begin(), ir::kAxes.end());
+  std::vector<std::string> before;
+  for (const std::string& part : split(value, ',')) {
+    const std::vector<std::string> pair = split(trim(part), '=');
+    if (pair.size() != 2) return fmt::format("; \"{}\" is no axis with its number of ranks", trim(part));
+    const std::string name(trim(pair[0])), size(trim(pair[1]));
+    if (std::find(axes.begin(), axes.end(), name) == axes.end())
+      return fmt::format("; there is no axis \"{}\", the axes are {}", name, fmt::join(axes, ", "));
+    if (std::find(before.begin(), before.end(), name) != before.end())
+      return fmt::format("; the axis {} is named twice", name);
+    if (!size.empty() && size.find_first_not_of('0') == std::string::npos)
+      return fmt::format("; an axis has one rank at least: {}=1, or leave {} out", name, name);
+    before.push_back(name);
+  }
+  return "";
+}
+
 // "1GB/s,20us"
 bool valid_link(std::string_view value) {
   if (value.empty()) return true;
@@ -50,15 +69,18 @@ bool valid_link(std::string_view value) {
 
 bool valid_augment(std::string_view value) { return value == "auto" || data::parse_augmentation(value).has_value(); }
 
-bool valid_tokenizer(std::string_view value) { return value == "bytes" || value == "none" || value.ends_with(".json"); }
+// What is there is seen when it is opened: a name that is wrong is refused then.
+bool valid_tokenizer(std::string_view value) { return !trim(value).empty(); }
 
 // Rules of single keys.
 Rule mesh() {
-  return text(valid_mesh, "\"auto\" or axes such as \"pp=2,dp=2,tp=2\" (pp, dp, tp, h, w; one may be \"*\")");
+  Rule rule = text(valid_mesh, "\"auto\" or axes such as \"pp=2,dp=2,tp=2\" (pp, dp, tp, h, w; one may be \"*\")");
+  rule.fault = mesh_fault;
+  return rule;
 }
 Rule link() { return text(valid_link, "a rate and a latency such as \"1GB/s,20us\""); }
 Rule augmentation() { return text(valid_augment, "auto, none, or some of crop,flip"); }
-Rule tokenizer() { return text(valid_tokenizer, "\"bytes\" or a tokenizer.json"); }
+Rule tokenizer() { return text(valid_tokenizer, "\"bytes\", a tokenizer.json or a folder that holds one"); }
 Rule loss_scale() { return between(passes::LossScale::kLowest, passes::LossScale::kHighest); }
 
 template <class T>

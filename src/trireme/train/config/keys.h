@@ -31,6 +31,8 @@ struct Rule {
   // Text of a form of its own; `expects` says which.
   bool (*valid)(std::string_view) = nullptr;
   std::string_view expects = {};
+  // What is wrong with a text that is not valid: "; axis tp is named twice". Empty: no more is known.
+  std::string (*fault)(std::string_view) = nullptr;
 };
 
 // One key of the configuration, bound to its field in one Config. Its default is what a fresh Config holds.

@@ -51,7 +51,7 @@ std::vector<WithoutEffect> table(const Config& c, const models::Families& famili
        {"model.heads", "model.kv_heads", "model.head_dim", "model.ffn", "model.context", "model.vocab",
         "model.document_end", "model.tie_embeddings", "model.init_std"}},
       {ours && !images, "is for models of images", {"model.classes", "model.image", "model.channels"}},
-      {images, "is for text", {"data.text", "data.tokens", "data.token_type", "data.tokenizer"}},
+      {images, "is for models of text", {"data.text", "data.tokens", "data.token_type", "data.tokenizer"}},
       {!images, "is for images", {"data.augment"}},
       {!images && c.data.tokens.empty(), "is for data.tokens", {"data.token_type"}},
       {!c.data.eval.empty() && c.data.holdout > 0,

@@ -127,8 +127,9 @@ std::string argument_rule(const Rule& rule, std::string_view given) {
       if (const auto* word = std::get_if<std::string>(&item.value)) given += (given.empty() ? "" : ",") + *word;
   if (const auto best = given.empty() ? std::nullopt : meant_value(key, given); best && *best != given)
     near = fmt::format("; did you mean \"{}\"?", given_example(*best));
-  const std::string rule = argument_rule(key.rule, given);
-  refuse("{} must be {}, got {}{}", key.name, expectation(key), raw.shown(), rule.empty() ? near : rule);
+  if (const std::string rule = argument_rule(key.rule, given); !rule.empty()) near = rule;
+  if (key.rule.fault != nullptr && !given.empty()) near = key.rule.fault(given);
+  refuse("{} must be {}, got {}{}", key.name, expectation(key), raw.shown(), near);
 }
 
 std::optional<double> as_number(const Raw& raw) {
