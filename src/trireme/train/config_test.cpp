@@ -193,6 +193,8 @@ TEST(Config, WrongValuesNameKeyLineAndWhatIsExpected) {
       refusal("", {"parallel.mesh=tp=2,qq=2"}).ends_with("; there is no axis \"qq\", the axes are pp, dp, tp, h, w"));
   EXPECT_TRUE(
       refusal("", {"parallel.mesh=dp=2,tp=0"}).ends_with("; an axis has one rank at least: tp=1, or leave tp out"));
+  EXPECT_TRUE(refusal("", {"parallel.mesh=dp2,tp:2"}).ends_with("; did you mean \"dp=2,tp=2\"?"));
+  EXPECT_TRUE(refusal("", {"parallel.mesh=dp2,qq:2"}).ends_with("; \"dp2\" is no axis with its number of ranks"));
 }
 
 TEST(Config, ChoicesWithArguments) {

@@ -421,7 +421,7 @@ std::optional<std::string> as_mesh(std::string_view text) {
     axes.push_back(axis.substr(0, letters) + "=" + axis.substr(digits));
   }
   std::string mesh = fmt::format("{}", fmt::join(axes, ","));
-  return mesh != text && parse_mesh_axes(mesh) ? std::optional(std::move(mesh)) : std::nullopt;
+  return mesh != text ? std::optional(std::move(mesh)) : std::nullopt;
 }
 
 }  // namespace
@@ -432,7 +432,10 @@ std::optional<std::string> meant_value(const Key& key, const std::string& given)
   for (const ListValues& values : list_values())
     if (values.key == key.name) return as_list(values, word);
   if (auto meant = foreign_value(key.name, word)) return meant;
-  if (key.name == "parallel.mesh") return as_mesh(given);
+  if (key.name == "parallel.mesh") {
+    auto mesh = as_mesh(given);
+    return mesh && key.rule.valid(*mesh) ? mesh : std::nullopt;
+  }
   if (std::holds_alternative<Bytes*>(key.field) || std::holds_alternative<AutoBytes*>(key.field)) return as_size(given);
   return nearest(word, key.rule.choices);
 }

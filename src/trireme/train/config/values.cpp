@@ -128,7 +128,7 @@ std::string argument_rule(const Rule& rule, std::string_view given) {
   if (const auto best = given.empty() ? std::nullopt : meant_value(key, given); best && *best != given)
     near = fmt::format("; did you mean \"{}\"?", given_example(*best));
   if (const std::string rule = argument_rule(key.rule, given); !rule.empty()) near = rule;
-  if (key.rule.fault != nullptr && !given.empty()) near = key.rule.fault(given);
+  if (near.empty() && key.rule.fault != nullptr && !given.empty()) near = key.rule.fault(given);
   refuse("{} must be {}, got {}{}", key.name, expectation(key), raw.shown(), near);
 }
 
