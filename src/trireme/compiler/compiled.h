@@ -97,7 +97,7 @@ struct Compiled {
   std::uint64_t model_parameters = 0;
   std::int64_t micro_rows = 0;  // of all replicas together
   int micro_batches = 1;
-  bool targets_alone = false;  // as Graphs::targets_alone
+  bool targets_alone = false;               // as Graphs::targets_alone
   int replicas = 1;                         // ranks that share the rows
   std::int64_t cache_rows = 0;              // tokens of a sequence that the caches hold
   std::map<std::string, Shape> row_shapes;  // by input that goes by rows: the shape of one, whole
