@@ -14,11 +14,11 @@
 #include "trireme/cli/measured_step.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/token_file.h"
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
 #include "trireme/core/rng.h"
 #include "trireme/core/undisturbed.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/on_cluster.h"
 
@@ -172,7 +172,7 @@ void keep(const PlansArguments& a, const cluster::Cluster& cluster, const std::v
   keep_calibration(cluster, a.keep + "/" + kKeptCluster);
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const Compared& c : results) all.push_back({{"plan", c.plan}, {"measured", c.measured}});
-  io::write_file_atomically(a.keep + "/" + kKeptSteps, all.dump(1) + "\n");
+  write_file_atomically(a.keep + "/" + kKeptSteps, all.dump(1) + "\n");
 }
 
 int bench_plans(const Context& context, const PlansArguments& a) {
@@ -203,8 +203,7 @@ int bench_plans(const Context& context, const PlansArguments& a) {
     const simulator::Simulation simulation = simulator::simulate(on.compiled, on.cluster);
     results[i].predicted = simulation.step_seconds;
     if (!a.keep.empty())
-      io::write_file_atomically(fmt::format("{}/plan{:02}.simulated.json", a.keep, i),
-                                simulator::trace_json(simulation));
+      write_file_atomically(fmt::format("{}/plan{:02}.simulated.json", a.keep, i), simulator::trace_json(simulation));
   }
   progress.finish();
   const Summary s = summary_of(results);

@@ -9,8 +9,8 @@
 #include "trireme/cli/output.h"
 #include "trireme/cli/waits.h"
 #include "trireme/cli/work_progress.h"
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/on_cluster.h"
 #include "trireme/train/run_folder.h"
@@ -117,7 +117,7 @@ std::string calibration_text(const cluster::Cluster& cluster) {
 // Before the measurements: a calibration takes the place of another one, and of nothing else.
 void check_place_of_calibration(const std::string& out) {
   if (out.empty() || out == "-") return;
-  io::check_replaceable(out, kBeginning, "calibration by trireme", "--out " + out);
+  check_replaceable(out, kBeginning, "calibration by trireme", "--out " + out);
   train::check_writable(std::filesystem::absolute(out).parent_path(), "--out " + out);
 }
 
@@ -126,7 +126,7 @@ void check_place_of_calibration(const std::string& out) {
 void keep_calibration(const cluster::Cluster& cluster, const std::string& file) {
   if (const auto folder = std::filesystem::path(file).parent_path(); !folder.empty())
     std::filesystem::create_directories(folder);
-  io::write_file_atomically(file, calibration_text(cluster));
+  write_file_atomically(file, calibration_text(cluster));
 }
 
 namespace {

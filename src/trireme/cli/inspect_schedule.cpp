@@ -8,9 +8,9 @@
 
 #include "trireme/cli/output.h"
 #include "trireme/cli/preparation.h"
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/ir/axes.h"
 #include "trireme/program/memory_plan.h"
 #include "trireme/program/schedule/check_schedule.h"
@@ -249,7 +249,7 @@ void ScheduleArguments::expect_none(const std::string& what) const {
 int inspect_schedule(const Context& context, const std::string& config, const ScheduleArguments& given) {
   const ScheduleArguments arguments = completed(context, config, given);
   if (!arguments.svg.empty())
-    io::check_replaceable(arguments.svg, program::kSvgBeginning, "schedule drawn by trireme", "--svg " + arguments.svg);
+    check_replaceable(arguments.svg, program::kSvgBeginning, "schedule drawn by trireme", "--svg " + arguments.svg);
   program::ScheduleRequest request = request_of(arguments);
   std::optional<StageMemory> memory;
   if (!config.empty() || !context.overrides.empty()) memory = planned_memory(context, config, arguments);
@@ -259,8 +259,8 @@ int inspect_schedule(const Context& context, const std::string& config, const Sc
   const std::string title = title_of(arguments.pipeline, s.schedule);
   const int numbers = s.schedule.asynchronous() ? s.schedule.micro_batches : 0;
   if (!arguments.svg.empty())
-    io::write_file_atomically(arguments.svg,
-                              program::schedule_svg(s.drawn, s.timing, {.title = title, .micro_batches = numbers}));
+    write_file_atomically(arguments.svg,
+                          program::schedule_svg(s.drawn, s.timing, {.title = title, .micro_batches = numbers}));
   const int terminal = terminal_width(stdout);
   const int width = arguments.width > 0 ? arguments.width : terminal > 0 ? terminal : kUsualWidth;
   const bool colour = terminal > 0 && std::getenv("NO_COLOR") == nullptr;

@@ -6,9 +6,9 @@
 #include <array>
 #include <filesystem>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/train/plan_file.h"
 #include "trireme/train/plan_search.h"
 #include "trireme/train/run_folder.h"
@@ -173,7 +173,7 @@ void check_plan_out(const std::string& option, const std::string& file) {
 void write_plan(const std::string& file, const std::string& text) {
   if (const auto folder = std::filesystem::path(file).parent_path(); !folder.empty())
     std::filesystem::create_directories(folder);
-  io::write_file_atomically(file, text);
+  write_file_atomically(file, text);
 }
 
 }  // namespace trireme::cli

@@ -9,10 +9,10 @@
 #include "trireme/cli/preparation.h"
 #include "trireme/cli/published.h"
 #include "trireme/cli/validators.h"
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/trace_format.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/on_cluster.h"
 #include "trireme/train/plan_file.h"
@@ -223,9 +223,9 @@ std::string comparison(const Run& one, const Run& other) {
 int simulate(const Context& context, const SimulateArguments& a) {
   if (a.planned && a.published.empty()) refuse("--planned is for the runs of a table: name it with --published");
   if (!a.published.empty()) return simulate_published(context, a.published, a.json, a.planned);
-  if (!a.trace.empty()) io::check_replaceable(a.trace, kTraceBeginning, "trace of trireme", "--trace " + a.trace);
+  if (!a.trace.empty()) check_replaceable(a.trace, kTraceBeginning, "trace of trireme", "--trace " + a.trace);
   const Run run = simulated(context, a, a.config, {}, a.config);
-  if (!a.trace.empty()) io::write_file_atomically(a.trace, simulator::trace_json(run.simulation));
+  if (!a.trace.empty()) write_file_atomically(a.trace, simulator::trace_json(run.simulation));
   if (a.compare.empty()) {
     say(stdout, a.json ? json_of(run, a).dump() + "\n" : text_of(run, a));
     return 0;

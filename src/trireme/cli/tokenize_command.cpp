@@ -6,6 +6,7 @@
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/work_progress.h"
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/cgroup.h"
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
@@ -15,7 +16,6 @@
 #include "trireme/data/tokenizer/known_patterns.h"
 #include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/data/tokenizer/train_bpe.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/train/compile.h"
 
 namespace trireme::cli {
@@ -139,7 +139,7 @@ int train_vocabulary(const TokenizeArguments& a) {
     progress.count(phase, done, total);
   };
   const data::TrainedBpe trained = data::train_bpe(files, options);
-  io::write_file_atomically(a.out, trained.json);
+  write_file_atomically(a.out, trained.json);
   progress.finish();
   if (a.json) {
     Json o;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/text.h"
 
 namespace trireme::comm {
@@ -95,14 +96,7 @@ void save_tuning(const Tuning& tuning, const std::string& file) {
   namespace fs = std::filesystem;
   std::error_code error;
   fs::create_directories(fs::path(file).parent_path(), error);
-  // Renamed into place: a reader meanwhile sees one or the other.
-  const std::string draft = file + ".new";
-  std::ofstream out(draft);
-  out << to_text(tuning);
-  out.close();
-  if (!out) fail("cannot write {}", draft);
-  fs::rename(draft, file, error);
-  if (error) fail("cannot write {}: {}", file, error.message());
+  write_file_atomically(file, to_text(tuning));
 }
 
 }  // namespace trireme::comm

@@ -9,9 +9,9 @@
 #include <limits>
 
 #include "trireme/compress/measure.h"
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/ops/matmul/few_rows.h"
 #include "trireme/simulator/kernel.h"
 
@@ -163,7 +163,7 @@ void write_decode_cost(const DecodeCost& cost, const std::filesystem::path& file
                                     {"other", cost.other},
                                     {"product_byte", cost.product_byte},
                                     {"other_byte", cost.other_byte}};
-  io::write_file_atomically(file.string(), o.dump() + "\n");
+  write_file_atomically(file.string(), o.dump() + "\n");
 }
 
 }  // namespace trireme::compress

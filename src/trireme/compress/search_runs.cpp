@@ -7,9 +7,9 @@
 #include <sstream>
 #include <thread>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/graphs.h"
 #include "trireme/train/on_cluster.h"
@@ -73,7 +73,7 @@ void SearchRuns::check_question() const {
   std::error_code error;
   fs::create_directories(options_.folder, error);
   if (error) refuse("--out {}: {}", options_.folder.string(), error.message());
-  io::write_file_atomically(file.string(), options_.question);
+  write_file_atomically(file.string(), options_.question);
 }
 
 // A line that was cut off is as if its training had not been finished.

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/data/token_stream.h"
 
 namespace trireme::data {
@@ -13,15 +14,11 @@ enum class TokenFormat {
   llmc,  // llm.c's: a header of 256 words, then the tokens
 };
 
-// Writes a token file that appears whole or not at all: without a name until `commit`, so that nothing is left of a
-// process that was killed; under another name in the same folder where the file system has no such files.
+// Writes a token file that appears whole or not at all (`core/atomic_file.h`).
 class TokenWriter {
  public:
   // `type` is u16 or u32. Fails, naming the file, when it cannot be written.
   TokenWriter(std::string path, TokenFormat format, TokenType type);
-  ~TokenWriter();
-  TokenWriter(const TokenWriter&) = delete;
-  TokenWriter& operator=(const TokenWriter&) = delete;
 
   void write(std::span<const std::int32_t> tokens);
   void commit();
@@ -30,12 +27,8 @@ class TokenWriter {
   std::uint64_t bytes() const;
 
  private:
-  void put(const void* data, std::size_t size, std::int64_t offset);
-
   std::string path_;
-  std::string aside_;
-  bool nameless_ = false;
-  int file_ = -1;
+  AtomicFile file_;
   TokenFormat format_;
   TokenType type_;
   std::uint64_t tokens_ = 0;

@@ -10,6 +10,9 @@
 #include <sstream>
 #include <string_view>
 
+#include "trireme/core/atomic_file.h"
+#include "trireme/core/error.h"
+
 namespace trireme::device {
 namespace {
 
@@ -33,11 +36,12 @@ std::string line_of(const std::string& name, std::string_view key, std::string_v
 }
 
 // All of it by one write, so that lines of two processes do not mix.
-bool write_all(const std::filesystem::path& file, int flags, const std::string& text) {
-  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644);
-  if (descriptor < 0) return false;
-  const bool written = ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  return ::close(descriptor) == 0 && written;
+void append(const std::filesystem::path& file, const std::string& text) {
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_APPEND);
+  if (descriptor < 0) return;
+  // A short line would not agree with its sum, and is dropped by who reads it.
+  [[maybe_unused]] const ssize_t written = ::write(descriptor, text.data(), text.size());
+  ::close(descriptor);
 }
 
 }  // namespace
@@ -75,10 +79,11 @@ bool AlgorithmCache::read() {
 void AlgorithmCache::replace() const {
   std::string text = header_of(name_);
   for (const auto& [key, value] : known_) text += line_of(name_, key, value);
-  const std::filesystem::path made = file_.string() + fmt::format(".{}", ::getpid());
-  std::error_code error;
-  if (write_all(made, O_CREAT | O_TRUNC, text)) std::filesystem::rename(made, file_, error);
-  std::filesystem::remove(made, error);
+  try {
+    write_file_atomically(file_.string(), text);
+  } catch (const Error&) {
+    // Without a cache algorithms are measured again.
+  }
 }
 
 std::optional<std::string> AlgorithmCache::find(const std::string& key) const {
@@ -89,7 +94,7 @@ std::optional<std::string> AlgorithmCache::find(const std::string& key) const {
 
 void AlgorithmCache::keep(const std::string& key, const std::string& value) {
   const std::lock_guard lock(mutex_);
-  if (known_.try_emplace(key, value).second && !file_.empty()) write_all(file_, O_APPEND, line_of(name_, key, value));
+  if (known_.try_emplace(key, value).second && !file_.empty()) append(file_, line_of(name_, key, value));
 }
 
 std::string algorithms_text(std::span<const ChosenAlgorithm> chosen) {

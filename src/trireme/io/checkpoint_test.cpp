@@ -8,8 +8,8 @@
 #include <numeric>
 #include <random>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/io/checkpoint_reader.h"
 #include "trireme/io/checksum.h"
 #include "trireme/io/shard_writer.h"

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/io/safetensors_header.h"
 
 namespace trireme::io {

@@ -7,9 +7,9 @@
 #include <optional>
 #include <utility>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/io/checksum.h"
 #include "trireme/io/safetensors_header.h"
 #include "trireme/io/safetensors_layout.h"

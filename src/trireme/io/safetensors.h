@@ -83,7 +83,7 @@ struct TensorToStream {
   std::function<void(const Take&)> produce;
 };
 
-// Writes a file that appears whole or not at all (atomic_file.h), laid out as safetensors_layout.h says, with
+// Writes a file that appears whole or not at all (core/atomic_file.h), laid out as safetensors_layout.h says, with
 // checksums.
 void write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors,
                        const std::map<std::string, std::string>& metadata = {});

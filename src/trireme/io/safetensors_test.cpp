@@ -14,7 +14,6 @@
 
 #include "support/source_dir.h"
 #include "trireme/core/error.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/io/safetensors_header.h"
 
 namespace trireme::io {
@@ -422,24 +421,6 @@ TEST_F(SafetensorsTest, TheWriterRefusesWhatCannotBeRead) {
   expect_contains(failure({{"\xff", {DType::f32, {2}}, bytes_of(x)}}), "is not valid UTF-8");
   expect_contains(failure({good}, {{"k", "\xc3"}}), "is not valid UTF-8");
   EXPECT_EQ(contents(), before);
-  EXPECT_EQ(files(), 1U);
-}
-
-TEST_F(SafetensorsTest, AnUncommittedFileLeavesTheTargetAsItWas) {
-  put("before");
-  {
-    AtomicFile file(path());
-    file.write("after");
-    AtomicFile second(path());
-    second.write("also");
-    EXPECT_EQ(files(), 3U);
-  }
-  EXPECT_EQ(contents(), "before");
-  EXPECT_EQ(files(), 1U);
-  AtomicFile file(path());
-  file.write("after");
-  file.commit();
-  EXPECT_EQ(contents(), "after");
   EXPECT_EQ(files(), 1U);
 }
 

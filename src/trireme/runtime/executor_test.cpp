@@ -316,9 +316,8 @@ TEST_F(ExecutorTest, FullTraceDropsAndCounts) {
   executor->run();
   EXPECT_EQ(trace.spans(), 5U);
   EXPECT_EQ(trace.dropped(), program.instructions.size() - 5);
-  EXPECT_NE(
-      message_of([&] { trace.write("/nowhere/at/all.json", "x"); }).find("cannot write the trace /nowhere/at/all.json"),
-      std::string::npos);
+  EXPECT_NE(message_of([&] { trace.write("/nowhere/at/all.json", "x"); }).find("cannot write /nowhere/at/all.json"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -1,11 +1,9 @@
 #include "trireme/runtime/trace.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <map>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/trace_format.h"
 
@@ -68,27 +66,27 @@ std::string Trace::by_kind(int runs) const {
 }
 
 void Trace::write(const std::filesystem::path& file, const std::string& process) const {
-  const std::filesystem::path aside = file.string() + ".partial";
-  std::ofstream out(aside);
+  constexpr std::size_t kBlock = 1 << 20;
+  AtomicFile out(file.string());
+  std::string text;
   const auto micros = [&](Clock::time_point t) {
     return std::chrono::duration<double, std::micro>(t - start_).count();
   };
-  out << kTraceBeginning;
-  out << fmt::format(R"({{"name":"process_name","ph":"M","pid":0,"args":{{"name":"{}"}}}})", escaped(process));
+  text += kTraceBeginning;
+  text += fmt::format(R"({{"name":"process_name","ph":"M","pid":0,"args":{{"name":"{}"}}}})", escaped(process));
   for (const Span& span : spans_) {
     const Label& label = labels_[span.label];
-    out << fmt::format(
+    text += fmt::format(
         ",\n"
         R"({{"name":"{}","cat":"{}","ph":"X","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
         escaped(label.name), escaped(label.category), span.track, micros(span.begin),
         micros(span.end) - micros(span.begin));
+    if (text.size() < kBlock) continue;
+    out.write(text);
+    text.clear();
   }
-  out << "\n]}\n";
-  out.close();
-  if (!out) fail("cannot write the trace {}: {}", file.string(), std::strerror(errno));
-  std::error_code error;
-  std::filesystem::rename(aside, file, error);
-  if (error) fail("cannot write the trace {}: {}", file.string(), error.message());
+  out.write(text + "\n]}\n");
+  out.commit();
 }
 
 }  // namespace trireme::runtime

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "trireme/compiler/saved_state.h"
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/io/checkpoint_reader.h"
 #include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/prune.h"
@@ -138,7 +138,7 @@ void write_aside(const fs::path& aside, io::CheckpointManifest& manifest, std::s
   attempt([&] { write_shards(aside, manifest, shards, copied); });
   if (world != nullptr) bring_together(manifest, failure, *world);
   if (!leads) return;
-  io::write_file_atomically((aside / io::kManifestFile).string(), io::manifest_text(manifest));
+  write_file_atomically((aside / io::kManifestFile).string(), io::manifest_text(manifest));
 }
 
 // A folder that is being removed is no checkpoint any more: should that be cut short, none is found half gone.
@@ -272,8 +272,8 @@ std::uint64_t write_checkpoint(const fs::path& run, io::CheckpointManifest manif
     if (!leads) return 0;
     fs::remove_all(target);
     fs::rename(aside, target);
-    io::sync_folder(target.parent_path().string());
-    io::sync_folder(run.string());  // `checkpoints` itself may be new
+    sync_folder(target.parent_path().string());
+    sync_folder(run.string());  // `checkpoints` itself may be new
   } catch (const fs::filesystem_error& e) {
     fs::remove_all(aside, ignored);
     fail("the checkpoint {} cannot be written: {}", target.string(), e.code().message());

@@ -7,10 +7,10 @@
 #include <iterator>
 #include <set>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/data/tokenizer/byte_level.h"
 #include "trireme/data/tokenizer/tokenizer.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/io/checkpoint_reader.h"
 #include "trireme/io/hf_config.h"
 #include "trireme/io/hf_names.h"
@@ -106,7 +106,7 @@ void write_weights(const fs::path& folder, const io::CheckpointReader& checkpoin
   }
   if (parts.size() == 1) return;
   const nlohmann::ordered_json index = {{"metadata", {{"total_size", out.bytes}}}, {"weight_map", map}};
-  io::write_file_atomically((folder / "model.safetensors.index.json").string(), index.dump(2) + "\n");
+  write_file_atomically((folder / "model.safetensors.index.json").string(), index.dump(2) + "\n");
 }
 
 std::string text_of(const fs::path& path) {
@@ -156,11 +156,11 @@ void write_tokenizer(const Config& config, const fs::path& folder, const LogSink
   if (const auto end = tokenizer->end_of_text()) {
     settings["eos_token"] = tokenizer->token_of(*end).value();
     const nlohmann::ordered_json generation = {{"_from_model_config", true}, {"eos_token_id", *end}};
-    io::write_file_atomically((folder / "generation_config.json").string(), generation.dump(2) + "\n");
+    write_file_atomically((folder / "generation_config.json").string(), generation.dump(2) + "\n");
   }
-  io::write_file_atomically((folder / "tokenizer.json").string(),
-                            bytes ? byte_tokenizer_json() : std::string(tokenizer->json()));
-  io::write_file_atomically((folder / "tokenizer_config.json").string(), settings.dump(2) + "\n");
+  write_file_atomically((folder / "tokenizer.json").string(),
+                        bytes ? byte_tokenizer_json() : std::string(tokenizer->json()));
+  write_file_atomically((folder / "tokenizer_config.json").string(), settings.dump(2) + "\n");
 }
 
 // "model-00001-of-00003.safetensors"
@@ -214,15 +214,15 @@ class Aside {
 
   const fs::path& path() const { return path_; }
   void commit() {
-    io::sync_folder(path_.string());
+    sync_folder(path_.string());
     // At every moment one of them has the target's name; the old one is then removed with this object.
-    if (!fs::exists(target_) || !io::exchange_names(path_.string(), target_.string())) {
+    if (!fs::exists(target_) || !exchange_names(path_.string(), target_.string())) {
       const fs::path old = path_.string() + "-old";
       if (fs::exists(target_)) fs::rename(target_, old);
       fs::rename(path_, target_);
       path_ = old;
     }
-    io::sync_folder(target_.has_parent_path() ? target_.parent_path().string() : ".");
+    sync_folder(target_.has_parent_path() ? target_.parent_path().string() : ".");
   }
 
  private:
@@ -244,7 +244,7 @@ Exported export_huggingface(const fs::path& run, const fs::path& given, const Ex
   if (!holds_run(run)) refuse("{}: there is no run in that folder", run.string());
   fs::path folder = given.lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
-  folder = io::behind_links(folder.string());
+  folder = behind_links(folder.string());
   check_target(folder, options.overwrite);
   check_writable(folder, folder.string());
   const Config config = load_config(run.string(), {}, families);
@@ -261,7 +261,7 @@ Exported export_huggingface(const fs::path& run, const fs::path& given, const Ex
     Aside aside(folder);
     if (!copy_tokenizer_files(run, aside.path())) write_tokenizer(config, aside.path(), options.log);
     write_weights(aside.path(), checkpoint, tensors, options, out);
-    io::write_file_atomically(
+    write_file_atomically(
         (aside.path() / "config.json").string(),
         io::hf_config_json(config.model, options.dtype, text_of(aside.path() / "generation_config.json")));
     aside.commit();

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
 #include "trireme/data/tokenizer/byte_level.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/io/checkpoint_reader.h"
 #include "trireme/io/gguf_names.h"
 #include "trireme/train/checkpoint.h"
@@ -148,11 +148,11 @@ bool is_gguf(const fs::path& path) { return path.extension() == ".gguf"; }
 
 GgufExported export_gguf(const fs::path& run, const fs::path& given, const GgufExportOptions& options,
                          const models::Families& families) {
-  const fs::path file = io::behind_links(given.string());
+  const fs::path file = behind_links(given.string());
   if (!holds_run(run)) refuse("{}: there is no run in that folder", run.string());
   if (fs::exists(file) && !options.overwrite)
     refuse("{} is there already; give --overwrite to replace it, or another name", file.string());
-  io::check_replaceable(file.string(), "GGUF", "GGUF file", file.string());
+  check_replaceable(file.string(), "GGUF", "GGUF file", file.string());
   const Config config = load_config(run.string(), {}, families);
   check_writable(file.has_parent_path() ? file.parent_path() : fs::path("."), file.string());
   const GgmlType type = options.type.value_or(GgmlType::f16);

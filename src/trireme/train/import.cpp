@@ -6,9 +6,9 @@
 #include <memory>
 #include <new>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/version.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/compile.h"
@@ -53,7 +53,7 @@ bool copy_tokenizer_files(const fs::path& from, const fs::path& to) {
 bool keep_tokenizer_files(const fs::path& from, const fs::path& run) {
   const bool tokenizer = copy_tokenizer_files(from, run);
   if (!fs::exists(run / "generation_config.json"))
-    io::write_file_atomically((run / "generation_config.json").string(), io::generation_config_of(from.string()));
+    write_file_atomically((run / "generation_config.json").string(), io::generation_config_of(from.string()));
   return tokenizer;
 }
 

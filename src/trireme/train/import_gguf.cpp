@@ -1,8 +1,8 @@
 #include <nlohmann/json.hpp>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/data/tokenizer/byte_level.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/io/gguf_names.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/gguf.h"
@@ -106,7 +106,7 @@ GgufImported import_gguf(const fs::path& path, const fs::path& run, std::span<co
   }
   result.counts.tokenizer = tokenizer.key != "none";
   write_imported(config, run, options, fs::absolute(path).lexically_normal().string(), std::move(tensors), [&] {
-    for (const auto& [name, text] : tokenizer.files) io::write_file_atomically((run / name).string(), text);
+    for (const auto& [name, text] : tokenizer.files) write_file_atomically((run / name).string(), text);
   });
   return result;
 }

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <fstream>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
-#include "trireme/io/atomic_file.h"
 
 namespace trireme::train {
 namespace {
@@ -65,7 +65,7 @@ std::string to_json(const Metrics& m) {
 
 MetricsFile::MetricsFile(const std::filesystem::path& file, std::int64_t keep_through) : path_(file.string()) {
   const std::string kept = keep_through > 0 ? kept_lines(file, keep_through) : "";
-  io::write_file_atomically(path_, kept);
+  write_file_atomically(path_, kept);
   fd_ = open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (fd_ < 0) fail("cannot open {}: {}", path_, std::strerror(errno));
   size_ = static_cast<std::int64_t>(kept.size());

@@ -11,9 +11,9 @@
 #include <csignal>
 #include <cstring>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/huggingface.h"
@@ -131,13 +131,13 @@ void check_writable(const fs::path& folder, const std::string& given) {
 namespace {
 
 void write_about(const fs::path& folder, const Config& config, const std::string& run_json) {
-  io::write_file_atomically((folder / "config.toml").string(), to_toml(config));
+  write_file_atomically((folder / "config.toml").string(), to_toml(config));
   // Relative paths of config.toml are those of the folder we are in.
   auto about = parse_ordered_json(run_json);
   std::error_code unknown;
   about["folder"] = fs::current_path(unknown).string();
-  io::write_file_atomically((folder / "run.json").string(),
-                            about.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  write_file_atomically((folder / "run.json").string(),
+                        about.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 // A folder that appears with its files. Where another process makes it at the same time, that one's stays.
@@ -193,7 +193,7 @@ void write_run_files(const fs::path& folder, const Config& config, RunMode mode,
     // The configuration is replaced last: until then what is left is still the old run, and never none.
     if (mode == RunMode::overwrite)
       for (const std::string_view part : kOverwritten) fs::remove_all(folder / part);
-    io::remove_unfinished(folder.string());
+    remove_unfinished(folder.string());
     remove_unfinished(folder);
     write_about(folder, config, run_json);
   });

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/trace_format.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/device/cuda/nccl.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/convert.h"
@@ -199,11 +198,11 @@ void Trainer::check_nccl() const {
 void Trainer::start() {
   if (config_.runtime.transport == Transport::nccl) check_nccl();
   // Written at the end of the run, which would be late to find out.
-  const std::string& traced = config_.runtime.trace;
-  if (!traced.empty() && leads())
-    io::check_replaceable(traced, kTraceBeginning, "trace of trireme", fmt::format("runtime.trace = \"{}\"", traced));
-  if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
-    refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
+  if (const std::string& traced = config_.runtime.trace; !traced.empty()) {
+    const std::string given = fmt::format("runtime.trace = \"{}\"", traced);
+    if (leads()) check_replaceable(traced, kTraceBeginning, "trace of trireme", given);
+    check_file_writable(traced, given);
+  }
   use_recorded_algorithms();
   // Before the run folder: a disk without room for what is offloaded is refused, and leaves nothing.
   session_ = std::make_unique<Session>(compiled_, SessionOptions{.world = options_.world,
@@ -235,7 +234,7 @@ void Trainer::start() {
   if (resumes) load_start(true, newest);
   if (options_.write && leads()) {
     write_run_files(folder_, config_, options_.mode, run_json());
-    io::write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
+    write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
     if (starts_from_folder_) keep_tokenizer_files(config_.init.from, folder_);
     point_latest_to(folder_);
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);

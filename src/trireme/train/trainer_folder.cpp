@@ -7,11 +7,11 @@
 #include <chrono>
 #include <fstream>
 
+#include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/overwritten.h"
 #include "trireme/train/same_run.h"
@@ -133,7 +133,7 @@ void Trainer::record_algorithms() {
   }
   const std::string text = device::algorithms_text(all);
   if (text == std::exchange(algorithms_text_, text) || !leads()) return;
-  if (options_.write) io::write_file_atomically((folder_ / kAlgorithmsFile).string(), text);
+  if (options_.write) write_file_atomically((folder_ / kAlgorithmsFile).string(), text);
   const device::Algorithms::Measured measured = algorithms_.measured();
   if (measured.choices == 0) return;
   note(LogLevel::info, fmt::format("measured the algorithms of {} products and convolutions in {:.1f} s{}; the fastest "

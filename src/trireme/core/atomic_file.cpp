@@ -1,6 +1,7 @@
-#include "trireme/io/atomic_file.h"
+#include "trireme/core/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,12 +15,45 @@
 
 #include "trireme/core/error.h"
 
-namespace trireme::io {
+namespace trireme {
 namespace {
 
 constexpr std::string_view kAside = ".part-";  // then the process and a number
 
 [[noreturn]] void cannot_write(const std::string& path) { fail("cannot write {}: {}", path, std::strerror(errno)); }
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+bool keeps_nothing(const std::string& path) {
+  struct stat there {};
+  return ::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode);
+}
+
+// What the system calls a file that is open here.
+std::string own_link(int file) { return fmt::format("/proc/self/fd/{}", file); }
+
+// A file without a name, to which `own_link` can give one; -1 where there are none. Nothing is left of it when the
+// process is killed.
+int open_unnamed(const std::string& folder) {
+  const int file = ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (file < 0 || ::access(own_link(file).c_str(), F_OK) == 0) return file;
+  ::close(file);
+  return -1;
+}
+
+// Calls `take(name)` for names next to `path` until one is free: O_EXCL and link() make it ours alone, since several
+// ranks, or several processes, may write to one folder.
+template <typename Take>
+std::string take_name(const std::string& path, const Take& take) {
+  for (int attempt = 0;; ++attempt) {
+    std::string name = fmt::format("{}{}{}-{}", path, kAside, ::getpid(), attempt);
+    if (take(name)) return name;
+    if (errno != EEXIST) cannot_write(path);
+  }
+}
 
 }  // namespace
 
@@ -82,13 +116,32 @@ void check_replaceable(const std::string& path, std::string_view beginning, std:
   refuse("{}: that is there, and is no {}; name another file", given, kind);
 }
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
-  // O_EXCL makes the name ours alone: several ranks, or several processes, may write to one folder.
-  for (int attempt = 0; file_ < 0; ++attempt) {
-    aside_ = fmt::format("{}{}{}-{}", path_, kAside, ::getpid(), attempt);
-    file_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file_ < 0 && errno != EEXIST) cannot_write(path_);
+void check_file_writable(const std::string& path, const std::string& given) {
+  if (::access(path.c_str(), F_OK) == 0) {
+    if (::access(path.c_str(), W_OK) != 0) refuse("{} cannot be written: {}", given, std::strerror(errno));
+    if (keeps_nothing(path)) return;
   }
+  try {
+    const AtomicFile probe(path);
+  } catch (const Error& error) {
+    refuse("{}: {}", given, error.message());
+  }
+}
+
+AtomicFile::AtomicFile(const std::string& path) : path_(behind_links(path)) {
+  if (keeps_nothing(path_)) {
+    kind_ = Kind::in_place;
+    file_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (file_ < 0) cannot_write(path_);
+    return;
+  }
+  file_ = open_unnamed(folder_of(path_));
+  if (file_ >= 0) return;
+  kind_ = Kind::named;
+  aside_ = take_name(path_, [&](const std::string& name) {
+    file_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return file_ >= 0;
+  });
 }
 
 AtomicFile::~AtomicFile() {
@@ -117,12 +170,17 @@ void AtomicFile::rewrite(std::uint64_t offset, std::string_view text) {
 }
 
 void AtomicFile::commit() {
-  if (::fsync(file_) != 0) cannot_write(path_);
+  if (::fsync(file_) != 0 && kind_ != Kind::in_place) cannot_write(path_);
+  // link() gives a name, but not one that is taken: so the file gets its own by way of another.
+  if (kind_ == Kind::unnamed)
+    aside_ = take_name(path_, [&](const std::string& name) {
+      return ::linkat(AT_FDCWD, own_link(file_).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+    });
   if (::close(std::exchange(file_, -1)) != 0) cannot_write(path_);
+  if (kind_ == Kind::in_place) return;
   if (std::rename(aside_.c_str(), path_.c_str()) != 0) cannot_write(path_);
   aside_.clear();
-  const std::string folder = std::filesystem::path(path_).parent_path().string();
-  sync_folder(folder.empty() ? "." : folder);
+  sync_folder(folder_of(path_));
 }
 
-}  // namespace trireme::io
+}  // namespace trireme

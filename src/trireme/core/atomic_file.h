@@ -5,19 +5,21 @@
 #include <string>
 #include <string_view>
 
-namespace trireme::io {
+namespace trireme {
 
-// A file that appears whole or not at all: written under another name in the same folder, flushed to the disk, then
-// renamed over the target. A reader of the target sees the old content or the new one, also after a crash.
+// A file that appears whole or not at all: written without a name in the same folder (under another name where the file
+// system has no such files), flushed to the disk, then renamed over the target. A reader of the target sees the old
+// content or the new one, also after a crash.
 //
 //   AtomicFile file("run.json");
 //   file.write(text);
 //   file.commit();      // without it the target stays as it was
 //
-// Every failure is an Error that names the target.
+// A link stays one: what it leads to is replaced. What is there and keeps nothing (a device such as /dev/null, a pipe)
+// is written in place and stays what it is. Every failure is an Error that names the target.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path);
+  explicit AtomicFile(const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -29,8 +31,11 @@ class AtomicFile {
   void commit();
 
  private:
+  enum class Kind { unnamed, named, in_place };
+
   std::string path_;
-  std::string aside_;
+  std::string aside_;  // its name until it is renamed, where it has one
+  Kind kind_ = Kind::unnamed;
   int file_ = -1;
 };
 
@@ -44,6 +49,9 @@ std::string behind_links(const std::string& path);
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind,
                        const std::string& given);
 
+// Refuses what could not be written, before the work that would be lost; leaves nothing. `given` as above.
+void check_file_writable(const std::string& path, const std::string& given);
+
 // Removes what files that never were committed have left in `folder`: for who knows that nobody is writing there.
 void remove_unfinished(const std::string& folder);
 
@@ -53,4 +61,4 @@ bool exchange_names(const std::string& one, const std::string& other);
 // Makes renames inside `folder` lasting.
 void sync_folder(const std::string& folder);
 
-}  // namespace trireme::io
+}  // namespace trireme
