@@ -15,6 +15,7 @@ void add_quantize_cuda(ir::Registry& registry) {
   on_cuda(registry, "int8_linear", prepare_int8_linear_cuda);
   on_cuda(registry, "round_to_int8", prepare_round_to_int8_cuda);
   on_cuda(registry, "largest_magnitude", prepare_largest_magnitude_cuda);
+  on_cuda(registry, "round_to_codes", prepare_round_to_codes_cuda);
 }
 
 }  // namespace trireme::ops
