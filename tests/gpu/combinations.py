@@ -24,6 +24,9 @@ MODELS = {
     "gpt2": [*TEXT, "--model.family=gpt2", "--model.layers=4", "--model.heads=3", "--model.dropout=0.1"],
     "wide": [*TEXT, "--model.family=gpt2", "--model.layers=2", "--model.heads=8", "--model.width=512"],
     "llama": [*TEXT, "--model.family=llama", "--model.layers=4", "--model.heads=6", "--model.kv_heads=2"],
+    # Weights in shards are gathered where they are ranked as a whole.
+    "pruned": [*TEXT, "--model.family=gpt2", "--model.layers=4", "--model.heads=4", "--prune.method=magnitude", "--prune.sparsity=0.8", "--prune.begin=1",
+               "--prune.end=5", "--prune.every=2"],
     "convnet": ["convnet", "--model.image=21"],
     # Attention's gradient by the kernel whose blocks of threads wait for each other: several ranks must not stop it.
     "bf16": ["quickstart", "--model.context=512", f"--data.text=[\"{DOCS}\"]", "--model.width=512", "--model.family=gpt2",
@@ -45,6 +48,7 @@ UPDATE = ["device", "host"]
 FIXED = [("gpt2", dict(mesh=m, zero=z)) for m in ("dp=2", "dp=4") for z in ZERO] + [("llama", dict(mesh="dp=3", zero="3"))]
 FIXED += [("wide", dict(mesh="dp=2", zero=z, offload="optimizer", update="host")) for z in ZERO]
 FIXED += [("bf16", dict(mesh=m, zero="0")) for m in ("dp=2", "dp=3", "dp=4")]
+FIXED += [("pruned", dict(mesh="dp=2", zero=z)) for z in ("0", "3")] + [("pruned", dict(mesh=m, zero="1")) for m in ("tp=2", "pp=2", "dp=2,tp=2")]
 
 
 def run(program, folder, arguments, launch=()):
@@ -75,7 +79,7 @@ def main():
     rng = random.Random(options.seed)
     cases = [] if options.no_fixed else list(FIXED)
     for _ in range(options.random):
-        cases.append((rng.choice(list(MODELS)), dict(
+        cases.append((rng.choice([m for m in MODELS if m != "pruned"]), dict(
             mesh=rng.choice(MESHES), pipeline=rng.choice(PIPELINE), zero=rng.choice(ZERO), remat=rng.choice(REMAT), offload=rng.choice(OFFLOAD),
             tier=rng.choice(TIER), micro=rng.choice(MICRO), bucket=rng.choice(BUCKET), update=rng.choice(UPDATE))))
         c = cases[-1][1]

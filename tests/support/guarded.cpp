@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "support/cpu_only.h"
 #include "trireme/core/error.h"
 #include "trireme/program/check.h"
 #include "trireme/program/lower.h"
@@ -55,8 +54,7 @@ bool has_kernels(const ir::Module& module) {
   bool all = true;
   for (const ir::Node& node : module.graph("micro").nodes) {
     if (node.op->traits.view || node.op->kernels.contains(test_device())) continue;
-    EXPECT_TRUE(is_cpu_only(node.op->name))
-        << node.op->name << " has no " << device::name_of(test_device()) << " kernel, and is not listed in cpu_only.h";
+    ADD_FAILURE() << node.op->name << " has no " << device::name_of(test_device()) << " kernel";
     all = false;
   }
   return all;

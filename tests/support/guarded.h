@@ -13,7 +13,7 @@ namespace trireme::testing {
 
 // Where ops are tested: the CPU, or with TRIREME_TEST_DEVICE=cuda a GPU.
 device::Kind test_device();
-// Whether every node of graph "micro" has a kernel there.
+// Whether every node of graph "micro" has a kernel there; a failure of the test if not.
 bool has_kernels(const ir::Module& module);
 
 struct GuardedOptions {

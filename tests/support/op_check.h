@@ -48,8 +48,7 @@ struct OpCase {
   std::vector<std::size_t> saved_outputs = {};
 };
 
-// With TRIREME_TEST_DEVICE=cuda all of it on a GPU, where threads mean nothing and the runs are repetitions; skipped
-// for ops that have no kernel there.
+// With TRIREME_TEST_DEVICE=cuda all of it on a GPU, where threads mean nothing and the runs are repetitions.
 void check_op(const OpCase& c);
 
 // ‖a − b‖ / max(‖b‖, tiny)

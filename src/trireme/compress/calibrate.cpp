@@ -17,7 +17,7 @@ std::map<std::string, std::vector<float>> observed(const Model& model, const tra
                                                    const data::Dataset& data, std::int64_t rows) {
   Model exact = model;
   exact.config.train.precision = "f32";
-  exact.config.runtime.device = "cpu";  // a GPU has no kernels for what only observes
+  exact.config.runtime.device = "cpu";  // codes are the same whatever else is there
   Running running(exact, registry, options);
   std::map<std::string, std::vector<float>> found;
   for (const ir::State& state : running.compiled().roles.front().module.states) {

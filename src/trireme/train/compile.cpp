@@ -92,9 +92,12 @@ void check_device(const Config& config, device::Kind device, Purpose purpose) {
     refuse(
         "train.precision = \"tf32\" is a GPU's, and this run computes on the CPU; \"f32\" and \"bf16\" are there on "
         "both");
-  if (purpose == Purpose::train && config.prune.method != Prune::none && device != device::Kind::cpu)
-    refuse("prune.method = \"{}\" makes masks by kernels of the CPU alone; the nearest is runtime.device = \"cpu\"",
-           config.prune.method);
+  if (purpose == Purpose::train && config.prune.method != Prune::none &&
+      config.memory.offload_update == OffloadUpdate::host && device != device::Kind::cpu)
+    refuse(
+        "not available in this version: prune.method = \"{}\" with memory.offload_update = \"host\"; the nearest is "
+        "memory.offload_update = \"device\"",
+        config.prune.method);
   if (purpose == Purpose::train && config.memory.offload_update == OffloadUpdate::host && device == device::Kind::cpu)
     refuse(
         "memory.offload_update = \"host\" is for states offloaded from a GPU, and this run computes on the CPU, whose "

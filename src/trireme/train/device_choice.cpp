@@ -35,7 +35,6 @@ std::string needs_host(const Config& config) {
   if (config.memory.linear_inputs != LinearInputs::full)
     return fmt::format("memory.linear_inputs = \"{}\"", config.memory.linear_inputs);
   if (config.memory.kv_cache != KvCache::full) return fmt::format("memory.kv_cache = \"{}\"", config.memory.kv_cache);
-  if (config.train.quantize != TrainedCodes::none) return fmt::format("train.quantize = \"{}\"", config.train.quantize);
   return extra_ranks_setting(config);
 }
 

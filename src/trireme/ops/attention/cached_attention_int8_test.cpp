@@ -116,6 +116,7 @@ TEST(Int8CachedAttention, OneNewRow) {
     check_op(kept_case({2, 1, 6, 2, 17, 33, 32}, false, dtype));
     check_op(kept_case({1, 1, 3, 3, 64, 131, 70}, true, dtype));
     check_op(kept_case({1, 1, 4, 1, 129, 65, 7}, false, dtype));
+    check_op(kept_case({1, 1, 2, 1, 64, 700, 650}, false, dtype));
   }
 }
 
@@ -125,6 +126,7 @@ TEST(Int8CachedAttention, SeveralNewRows) {
     check_op(kept_case({1, 8, 3, 3, 33, 8, 0}, true, dtype));
     check_op(kept_case({1, 65, 4, 2, 16, 200, 100}, false, dtype));
     check_op(kept_case({2, 70, 3, 3, 64, 70, 0}, true, dtype));
+    check_op(kept_case({1, 9, 4, 2, 32, 700, 600}, false, dtype));
   }
 }
 

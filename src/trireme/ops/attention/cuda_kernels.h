@@ -14,6 +14,7 @@ std::shared_ptr<device::Kernel> prepare_attention_grad_cuda(const ir::KernelSpec
 std::shared_ptr<device::Kernel> prepare_plain_attention_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_plain_attention_grad_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_cached_attention_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_cached_attention_int8_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_document_starts_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_rotary_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_softmax_cuda(const ir::KernelSpec& spec);

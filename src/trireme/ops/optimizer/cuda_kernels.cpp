@@ -5,9 +5,8 @@
 namespace trireme::ops {
 
 void add_optimizer_cuda(ir::Registry& registry) {
-  const CudaSupports keeps_all = [](const ir::KernelSpec& spec) { return !spec.inputs.back().present; };
-  on_cuda(registry, "adamw", prepare_adamw_cuda, nullptr, keeps_all).groups = true;
-  on_cuda(registry, "sgd", prepare_sgd_cuda, nullptr, keeps_all).groups = true;
+  on_cuda(registry, "adamw", prepare_adamw_cuda).groups = true;
+  on_cuda(registry, "sgd", prepare_sgd_cuda).groups = true;
   on_cuda(registry, "descend", prepare_descend_cuda);
   for (const char* op : {"sum_squares", "sum_squares_part"}) {
     ir::KernelDef& squares = on_cuda(registry, op, prepare_sum_squares_cuda, sum_squares_workspace_cuda);

@@ -17,8 +17,8 @@ struct Scalars {
 };
 
 template <class D, class L>
-__global__ void descend_kernel(const float* p, const D* direction, const float* variance, Scalars s, float* new_p,
-                               L* low, std::int64_t n) {
+__global__ void descend_kernel(const float* p, const D* direction, const float* variance, const float* keep, Scalars s,
+                               float* new_p, L* low, std::int64_t n) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
   float value = p[i];
@@ -29,6 +29,7 @@ __global__ void descend_kernel(const float* p, const D* direction, const float* 
     if (variance != nullptr) along /= fmaf(sqrtf(variance[i]), s.root_scale, s.eps);
     value = fmaf(-static_cast<float>(lr / first), along, value * static_cast<float>(1 - lr * s.weight_decay));
   }
+  if (keep != nullptr) value *= keep[i];
   new_p[i] = value;
   if (low != nullptr) low[i] = narrow<L>(value);
 }
@@ -55,8 +56,8 @@ std::shared_ptr<device::Kernel> prepare_descend_cuda(const ir::KernelSpec& spec)
                                s.step = launch.in<float>(4);
                                s.finite = launch.in<float>(5);
                                descend_kernel<D, L><<<blocks(pieces(n, kThreads)), kThreads, 0, stream_of(launch)>>>(
-                                   launch.in<float>(0), launch.in<D>(1), launch.in<float>(2), s, launch.out<float>(0),
-                                   has_low ? launch.out<L>(1) : nullptr, n);
+                                   launch.in<float>(0), launch.in<D>(1), launch.in<float>(2), launch.in<float>(6), s,
+                                   launch.out<float>(0), has_low ? launch.out<L>(1) : nullptr, n);
                                device::cuda::launched("descend");
                              });
                            });

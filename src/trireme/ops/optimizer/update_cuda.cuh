@@ -14,8 +14,8 @@
 //   Factors        what a thread needs of it for a tensor of some weight decay, made by `factors(common, decay)`
 //   step(f, x, g)  x[0], the parameter, and x[1…], its states, after gradient g
 //
-// Operands of the op: parameter, gradient, states…, scalars…; results: parameter, states…, and if asked for the
-// parameter in low precision.
+// Operands of the op: parameter, gradient, states…, scalars…, and perhaps what to keep; results: parameter, states…,
+// and if asked for the parameter in low precision.
 namespace trireme::ops::cuda {
 
 constexpr int kUpdateThreads = 256;
@@ -28,6 +28,7 @@ struct UpdateEntry {
   const float* from[Rule::kStates + 1];
   float* to[Rule::kStates + 1];
   const void* g;
+  const float* keep;  // by which results are multiplied; null: by nothing
   void* low;
   std::int64_t n;
   unsigned first_block;
@@ -68,6 +69,13 @@ struct UpdateValues {
 #pragma unroll
         for (int s = 0; s <= Rule::kStates; ++s) x[s].v[j] = one[s];
       }
+    }
+    if (e.keep != nullptr) {
+      const Pack<float, N> keep = load<N>(e.keep + i);
+#pragma unroll
+      for (int s = 0; s <= Rule::kStates; ++s)
+#pragma unroll
+        for (int j = 0; j < N; ++j) x[s].v[j] *= keep.v[j];
     }
 #pragma unroll
     for (int s = 0; s <= Rule::kStates; ++s) store<N>(e.to[s] + i, x[s]);
@@ -135,7 +143,8 @@ class Update final : public device::GroupKernel {
         n_(spec.inputs[0].elements()),
         weight_decay_(static_cast<float>(spec.attributes.real("weight_decay"))),
         grad_type_(spec.inputs[1].dtype),
-        has_low_(spec.outputs.size() > kStates + 1) {
+        has_low_(spec.outputs.size() > kStates + 1),
+        keep_(spec.inputs.back().present ? spec.inputs.size() - 1 : 0) {
     if (has_low_) low_type_ = spec.outputs[kStates + 1].dtype;
   }
 
@@ -171,6 +180,10 @@ class Update final : public device::GroupKernel {
     e.in_fours = n_ % 4 == 0;
     for (std::size_t i = 0; i < kStates + 2; ++i) e.in_fours = e.in_fours && aligned16(l.inputs[i]);
     for (const void* p : l.outputs) e.in_fours = e.in_fours && aligned16(p);
+    if (keep_ != 0) {
+      e.keep = l.in<float>(keep_);
+      e.in_fours = e.in_fours && aligned16(e.keep);
+    }
     for (std::size_t s = 0; s <= kStates; ++s) {
       e.from[s] = l.in<float>(s == 0 ? 0 : s + 1);
       e.to[s] = l.out<float>(s);
@@ -190,6 +203,7 @@ class Update final : public device::GroupKernel {
   float weight_decay_;
   DType grad_type_, low_type_ = DType::f32;
   bool has_low_;
+  std::size_t keep_;  // the operand; 0: there is none
 };
 
 }  // namespace trireme::ops::cuda

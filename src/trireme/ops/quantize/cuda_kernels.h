@@ -13,7 +13,15 @@ std::shared_ptr<device::Kernel> prepare_quantize_int8_cuda(const ir::KernelSpec&
 std::shared_ptr<device::Kernel> prepare_dequantize_int8_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_fp8_scale_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_quantize_fp8_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_quantized_linear_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_quantized_embedding_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_dequantize_rows_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_int8_linear_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_round_to_int8_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_largest_magnitude_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_round_to_codes_cuda(const ir::KernelSpec& spec);
 
 std::size_t fp8_scale_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t quantized_linear_workspace_cuda(const ir::KernelSpec& spec);
 
 }  // namespace trireme::ops

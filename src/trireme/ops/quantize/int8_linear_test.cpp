@@ -73,6 +73,9 @@ TEST(Int8Linear, EqualsTheProductOfWhatTheIntegersStandFor) {
       for (const std::int64_t n : {1, 6, 64, 131}) check_op(integers(format, m, n, 192, DType::f32, n != 64));
   // Rows that end within a vector, and of less than one.
   for (const std::int64_t k : {1, 7, 63, 65, 200}) check_op(integers({8, 0}, 5, 9, k, DType::f32, true));
+  // Rows that several warps of a GPU share.
+  for (const CodeFormat& format : {CodeFormat{8, 0}, CodeFormat{4, 64}})
+    for (const std::int64_t m : {2, 9}) check_op(integers(format, m, 6, 4160, DType::f32, true));
 }
 
 TEST(Int8Linear, MakesSixteenBits) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -24,13 +25,16 @@ double code_byte(std::size_t i, int bits) {
   return bits == 8 ? static_cast<double>(i * 37 % 255) - 127 : static_cast<double>(i * 59 % 256);
 }
 
-double element(const Tensor& codes, const Tensor& scale, const CodeFormat& format, std::int64_t row, std::int64_t k,
-               std::int64_t column) {
+std::vector<double> elements(const Tensor& codes, const Tensor& scale, const CodeFormat& format, std::int64_t row,
+                             std::int64_t k) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(format.row_bytes(k)));
   for (std::size_t b = 0; b < bytes.size(); ++b)
     bytes[b] = static_cast<std::byte>(static_cast<int>(codes[static_cast<std::size_t>(row) * bytes.size() + b]));
-  const auto at = static_cast<std::size_t>(row * format.groups(k) + column / format.group_of(k));
-  return load_code(bytes.data(), column, format.bits) * scale[at];
+  std::vector<double> found;
+  for (std::int64_t c = 0; c < k; ++c)
+    found.push_back(load_code(bytes.data(), c, format.bits) *
+                    scale[static_cast<std::size_t>(row * format.groups(k) + c / format.group_of(k))]);
+  return found;
 }
 
 OpCase product(const CodeFormat& format, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, bool bias) {
@@ -52,8 +56,7 @@ OpCase product(const CodeFormat& format, std::int64_t m, std::int64_t n, std::in
   c.reference = [=](const std::vector<Tensor>& in) {
     Tensor y = Tensor::zeros({dtype, {m, n}});
     for (std::int64_t j = 0; j < n; ++j) {
-      std::vector<double> row(static_cast<std::size_t>(k));
-      for (std::int64_t e = 0; e < k; ++e) row[static_cast<std::size_t>(e)] = element(in[1], in[2], format, j, k, e);
+      const std::vector<double> row = elements(in[1], in[2], format, j, k);
       for (std::int64_t i = 0; i < m; ++i) {
         double sum = bias ? in[3][static_cast<std::size_t>(j)] : 0;
         for (std::int64_t e = 0; e < k; ++e)
@@ -72,6 +75,20 @@ TEST(QuantizedLinear, EqualsTheProductWithWhatTheCodesStandFor) {
       for (const std::int64_t n : {1, 64, 130}) check_op(product(format, m, n, kElements, DType::f32, n != 64));
   // Rows that end within a vector.
   for (const std::int64_t k : {1, 7, 50, 77}) check_op(product({8, 0}, 2, 5, k, DType::f32, true));
+}
+
+// Rows that several warps of a GPU share, and matrices of more than one tile.
+TEST(QuantizedLinear, LongRowsAndManyOfThem) {
+  const auto check = [](const CodeFormat& format, std::int64_t m, std::int64_t n, DType dtype) {
+    OpCase c = product(format, m, n, 4160, dtype, true);
+    c.tolerance = std::max(c.tolerance, 1e-5);  // sums of so many in f32
+    check_op(c);
+  };
+  for (const CodeFormat& format : {CodeFormat{8, 0}, CodeFormat{4, 64}})
+    for (const std::int64_t m : {1, 2}) check(format, m, 70, DType::f32);
+  check({8, 64}, 3, 1100, DType::f32);
+  check({4, 0}, 6, 1100, DType::bf16);
+  check({4, 64}, 9, 1100, DType::f32);
 }
 
 TEST(QuantizedLinear, TakesSixteenBits) {
@@ -110,10 +127,10 @@ TEST(QuantizedEmbedding, GivesRows) {
     };
     c.reference = [=](const std::vector<Tensor>& in) {
       Tensor y = Tensor::zeros({DType::f32, {2, 5, kWidth}});
-      for (std::size_t t = 0; t < 10; ++t)
-        for (std::int64_t e = 0; e < kWidth; ++e)
-          y[t * kWidth + static_cast<std::size_t>(e)] =
-              element(in[1], in[2], format, static_cast<std::int64_t>(in[0][t]), kWidth, e);
+      for (std::size_t t = 0; t < 10; ++t) {
+        const std::vector<double> row = elements(in[1], in[2], format, static_cast<std::int64_t>(in[0][t]), kWidth);
+        std::copy(row.begin(), row.end(), y.data.begin() + static_cast<std::ptrdiff_t>(t * kWidth));
+      }
       return std::vector<Tensor>{y};
     };
     check_op(c);
@@ -133,9 +150,10 @@ TEST(DequantizeRows, MultipliesByTheScale) {
     };
     c.reference = [=](const std::vector<Tensor>& in) {
       Tensor y = Tensor::zeros({DType::f32, {kRows, kWidth}});
-      for (std::int64_t r = 0; r < kRows; ++r)
-        for (std::int64_t e = 0; e < kWidth; ++e)
-          y[static_cast<std::size_t>(r * kWidth + e)] = element(in[0], in[1], format, r, kWidth, e);
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        const std::vector<double> row = elements(in[0], in[1], format, r, kWidth);
+        std::copy(row.begin(), row.end(), y.data.begin() + r * kWidth);
+      }
       return std::vector<Tensor>{y};
     };
     check_op(c);

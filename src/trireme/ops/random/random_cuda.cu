@@ -145,6 +145,10 @@ std::shared_ptr<device::Kernel> prepare_random_init_cuda(const ir::KernelSpec& s
   const auto site = static_cast<std::uint64_t>(spec.attributes.integer("site"));
   const RandomWindow window(spec.attributes);
   const std::int64_t n = spec.outputs[0].elements();
+  if (!is_float(spec.outputs[0].dtype))  // zeros, whatever the window
+    return make_kernel([bytes = spec.outputs[0].bytes()](const device::Launch& launch) {
+      TRI_CUDA(cudaMemsetAsync(launch.outputs[0], 0, bytes, stream_of(launch)));
+    });
   return dispatch_native(spec.outputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
     return make_kernel([=](const device::Launch& launch) {
       if (n == 0) return;

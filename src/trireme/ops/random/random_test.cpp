@@ -84,6 +84,23 @@ TEST(RandomInit, SlicesAgreeWithTheWhole) {
   }
 }
 
+TEST(RandomInit, IntegersAreZeros) {
+  for (const DType dtype : {DType::i8, DType::u8, DType::i32}) {
+    OpCase c;
+    c.op = "random_init";
+    c.inputs = {{DType::i64, {}}};
+    c.attributes = {{"kind", std::string("zeros")},
+                    {"a", 0.0},
+                    {"site", kSite},
+                    {"shape", std::vector<std::int64_t>{17, 59}},
+                    {"dtype", std::string(name_of(dtype))}};
+    c.fill = [](std::size_t, std::size_t) { return 11.0; };
+    c.tolerance = 0;
+    c.reference = [&](const std::vector<Tensor>&) { return std::vector<Tensor>{Tensor::zeros({dtype, {17, 59}})}; };
+    check_op(c);
+  }
+}
+
 TEST(RandomInit, HasTheMomentsItClaims) {
   std::vector<float> values(200000);
   const auto moments = [&] {
