@@ -92,22 +92,35 @@ class SingleThreaded {
   int before_;
 };
 
-// The library's f32 products for AVX2 point the stack pointer at a buffer of the heap, and a handler's frame overwrites
-// what lies below it there. So a signal waits until the product of one block is made. Faults of the thread's own cannot
-// wait.
+// The library's older products ("gemm:jit": those of AVX2, and few of AVX-512) point the stack pointer at a buffer of
+// the heap, and a handler's frame overwrites what lies below it there.
+bool moves_stack(const dnnl::primitive& primitive) {
+  const_dnnl_primitive_desc_t desc = nullptr;
+  const char* name = nullptr;
+  if (dnnl_primitive_get_primitive_desc(primitive.get(), &desc) != dnnl_success ||
+      dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, static_cast<void*>(&name)) != dnnl_success)
+    return true;
+  return std::string_view(name).find("gemm:jit") != std::string_view::npos;
+}
+
+// Where that is so, a signal waits until the product of one block is made. Faults of the thread's own cannot wait.
 class WithoutSignals {
  public:
-  WithoutSignals() {
+  explicit WithoutSignals(bool needed) : needed_(needed) {
+    if (!needed_) return;
     sigset_t waiting;
     sigfillset(&waiting);
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&waiting, fault);
     pthread_sigmask(SIG_BLOCK, &waiting, &before_);
   }
-  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  ~WithoutSignals() {
+    if (needed_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
   WithoutSignals(const WithoutSignals&) = delete;
   WithoutSignals& operator=(const WithoutSignals&) = delete;
 
  private:
+  bool needed_;
   sigset_t before_;
 };
 
@@ -149,7 +162,7 @@ class Operation {
  public:
   Operation() = default;
   Operation(dnnl::primitive primitive, const std::vector<std::pair<int, Desc>>& operands, int workers)
-      : primitive_(std::move(primitive)) {
+      : primitive_(std::move(primitive)), moves_stack_(moves_stack(primitive_)) {
     calls_.resize(static_cast<std::size_t>(workers));
     for (Call& call : calls_) {
       call.stream = dnnl::stream(engine());
@@ -169,7 +182,7 @@ class Operation {
     const Call& call = calls_[static_cast<std::size_t>(worker)];
     TRI_CHECK(call.memories.size() == N, "{} operands, {} pointers", call.memories.size(), N);
     const SingleThreaded guard;
-    const WithoutSignals undisturbed;
+    const WithoutSignals undisturbed(moves_stack_);
     // The C calls, because the C++ ones build a map and a vector each time.
     for (std::size_t i = 0; i < N; ++i) {
       void* const pointer = const_cast<void*>(pointers[i]);
@@ -190,6 +203,7 @@ class Operation {
     std::vector<dnnl_exec_arg_t> arguments;
   };
   dnnl::primitive primitive_;
+  bool moves_stack_ = false;
   std::vector<Call> calls_;
 };
 

@@ -109,16 +109,11 @@ TEST(OneDnn, GemmOfAnyLayout) {
         }
 }
 
-// The user's signals come at any moment, and to any thread.
-TEST(OneDnn, SignalsLeaveAProductAsItIs) {
-  struct sigaction handled = {};
-  handled.sa_handler = [](int) {};
-  struct sigaction before = {};
-  ASSERT_EQ(sigaction(SIGUSR2, &handled, &before), 0);
-  const GemmSpec spec{.m = 200, .n = 300, .k = 400, .lda = 400, .ldb = 300, .ldc = 300};
-  const std::vector<float> a(200 * 400, 0.5F);
-  const std::vector<float> b(400 * 300, 0.25F);
-  std::vector<float> c(200 * 300);
+// Of one product made again and again while SIGUSR2 comes every few microseconds.
+int wrong_sums(const GemmSpec& spec) {
+  const std::vector<float> a(static_cast<std::size_t>(spec.m * spec.k), 0.5F);
+  const std::vector<float> b(static_cast<std::size_t>(spec.k * spec.n), 0.25F);
+  std::vector<float> c(static_cast<std::size_t>(spec.m * spec.n));
   const Gemm gemm(spec, 1);
   const Room scratch(Gemm::scratch_bytes(spec));
   std::atomic<bool> over = false;
@@ -129,17 +124,40 @@ TEST(OneDnn, SignalsLeaveAProductAsItIs) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   });
-  int wrong = 0;
+  const float expected = 0.125F * static_cast<float>(spec.k);
+  std::int64_t wrong = 0;
   const auto begin = std::chrono::steady_clock::now();
-  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(500) || sent < 1000) {
+  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(60) || sent < 500) {
     std::fill(c.begin(), c.end(), -1.0F);
     gemm.run(0, a.data(), b.data(), c.data(), scratch.data());
-    wrong += static_cast<int>(std::count_if(c.begin(), c.end(), [](float sum) { return sum != 50.0F; }));
+    wrong += std::count_if(c.begin(), c.end(), [&](float sum) { return sum != expected; });
   }
   over = true;
   sender.join();
+  return static_cast<int>(wrong);
+}
+
+// The user's signals come at any moment, and to any thread.
+TEST(OneDnn, SignalsLeaveAProductAsItIs) {
+  struct sigaction handled = {};
+  handled.sa_handler = [](int) {};
+  struct sigaction before = {};
+  ASSERT_EQ(sigaction(SIGUSR2, &handled, &before), 0);
+  // The library takes one of several kinds of product for each.
+  for (const bool trans_a : {false, true})
+    for (const bool trans_b : {false, true})
+      for (const auto& [m, n, k] : {std::array{200, 300, 400}, std::array{33, 47, 1000}, std::array{8, 300, 4000}})
+        EXPECT_EQ(wrong_sums({.m = m,
+                              .n = n,
+                              .k = k,
+                              .trans_a = trans_a,
+                              .trans_b = trans_b,
+                              .lda = trans_a ? m : k,
+                              .ldb = trans_b ? k : n,
+                              .ldc = n}),
+                  0)
+            << m << " " << n << " " << k << " " << trans_a << trans_b;
   sigaction(SIGUSR2, &before, nullptr);
-  EXPECT_EQ(wrong, 0);
 }
 
 }  // namespace
