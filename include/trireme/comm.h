@@ -1,5 +1,6 @@
 #pragma once
 #include <trireme/export.h>
+#include <trireme/float16.h>
 
 #include <cstdint>
 #include <functional>
@@ -78,6 +79,7 @@ class TRIREME_API Communicator {
   Communicator split(int color, int key = 0);
 
   void barrier();
+  // Of float, double, Float16, BFloat16, and integers of 8, 16 (unsigned), 32 and 64 bits (signed).
   // `algorithm`: auto, native, sequential, parallel, ring, recursive or tree.
   template <class T>
   void all_reduce(std::span<T> values, ReduceOp op = ReduceOp::sum, std::string_view algorithm = "auto") {
@@ -107,6 +109,7 @@ class TRIREME_API Communicator {
   void reduce(std::span<T> values, int root, ReduceOp op = ReduceOp::sum) {
     reduce_of(values.data(), values.size(), element<T>(), op, root);
   }
+  // All ranks name the same root, here as in all that has one: it is not compared.
   template <class T>
   void broadcast(std::span<T> values, int root) {
     broadcast_bytes(std::as_writable_bytes(values), root);
@@ -125,7 +128,7 @@ class TRIREME_API Communicator {
   void all_to_all(std::span<const T> out, std::span<T> in) {
     all_to_all_bytes(std::as_bytes(out), std::as_writable_bytes(in));
   }
-  // A message is received with the size it was sent with.
+  // A message is received with the size it was sent with. Tags are from 0 to 32767.
   template <class T>
   void send(std::span<const T> values, int to, int tag = 0) {
     send_bytes(std::as_bytes(values), to, tag);
@@ -159,6 +162,14 @@ class TRIREME_API Communicator {
     return start_broadcast_bytes(std::as_writable_bytes(values), root);
   }
   template <class T>
+  Request start_scatter(std::span<const T> all, std::span<T> mine, int root) {
+    return start_scatter_bytes(std::as_bytes(all), std::as_writable_bytes(mine), root);
+  }
+  template <class T>
+  Request start_gather(std::span<const T> mine, std::span<T> all, int root) {
+    return start_gather_bytes(std::as_bytes(mine), std::as_writable_bytes(all), root);
+  }
+  template <class T>
   Request start_all_to_all(std::span<const T> out, std::span<T> in) {
     return start_all_to_all_bytes(std::as_bytes(out), std::as_writable_bytes(in));
   }
@@ -177,13 +188,17 @@ class TRIREME_API Communicator {
 
  private:
   friend class ParameterServer;
-  enum class Element { f32, f64, i8, u8, u16, i32, i64 };
+  enum class Element { f32, f64, f16, bf16, i8, u8, u16, i32, i64 };
   template <class T>
   static constexpr Element element() {
     if constexpr (std::is_same_v<T, float>)
       return Element::f32;
     else if constexpr (std::is_same_v<T, double>)
       return Element::f64;
+    else if constexpr (std::is_same_v<T, Float16>)
+      return Element::f16;
+    else if constexpr (std::is_same_v<T, BFloat16>)
+      return Element::bf16;
     else if constexpr (std::is_same_v<T, std::int8_t>)
       return Element::i8;
     else if constexpr (std::is_same_v<T, std::uint8_t>)
@@ -193,7 +208,8 @@ class TRIREME_API Communicator {
     else if constexpr (std::is_same_v<T, std::int32_t>)
       return Element::i32;
     else {
-      static_assert(std::is_same_v<T, std::int64_t>, "float, double, or a fixed-width integer but uint32 and uint64");
+      static_assert(std::is_same_v<T, std::int64_t>,
+                    "float, double, Float16, BFloat16, or int8, uint8, uint16, int32 or int64");
       return Element::i64;
     }
   }
@@ -213,6 +229,8 @@ class TRIREME_API Communicator {
                               Element element, std::string_view algorithm);
   Request start_reduce_of(void* data, std::size_t count, Element element, ReduceOp op, int root);
   Request start_broadcast_bytes(std::span<std::byte> bytes, int root);
+  Request start_scatter_bytes(std::span<const std::byte> all, std::span<std::byte> mine, int root);
+  Request start_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all, int root);
   Request start_all_to_all_bytes(std::span<const std::byte> out, std::span<std::byte> in);
   Request start_send_bytes(std::span<const std::byte> bytes, int to, int tag);
   Request start_recv_bytes(std::span<std::byte> bytes, int from, int tag);

@@ -4,6 +4,7 @@
 #include <trireme/comm.h>
 #include <trireme/data.h>
 #include <trireme/error.h>
+#include <trireme/float16.h>
 #include <trireme/inputs.h>
 #include <trireme/log.h>
 #include <trireme/metrics.h>

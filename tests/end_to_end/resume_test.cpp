@@ -281,6 +281,58 @@ TEST_F(Resume, WithCompressionThatKeepsMomentumOnItsRanks) {
   }
 }
 
+// What the default of the warm-up stands for is settled when compression begins, however long the run becomes: nothing
+// is sent uncompressed again, and 1-bit Adam's variance counts the updates that it has seen.
+TEST_F(Resume, CompressionKeepsItsWarmUp) {
+  for (const auto& [optimizer, kind] : {std::pair("sgd", "topk:0.1"), {"sgd", "onebit"}, {"adamw", "onebit"}}) {
+    SCOPED_TRACE(std::string(optimizer) + " with " + kind);
+    const std::vector<std::string> common = {"train", "tiny.toml", "--parallel.mesh=dp=2",
+                                             std::string("--train.optimizer=") + optimizer,
+                                             std::string("--parallel.compress=") + kind};
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), common.begin(), common.end());
+      return more;
+    };
+    done(with({"--output.dir=whole", "--train.steps=8", "--parallel.compress_warmup=2", "--overwrite"}));
+    for (const char* run : {"folder", "file"})
+      done(with({std::string("--output.dir=") + run, "--train.steps=8", "--overwrite"}));
+    done({"train", "whole", "--resume", "--train.steps=40"});
+    done({"train", "folder", "--resume", "--train.steps=40"});
+    done(with({"--output.dir=file", "--resume", "--train.steps=40"}));
+    EXPECT_EQ(state("folder", 40), state("whole", 40));
+    EXPECT_EQ(state("file", 40), state("whole", 40));
+    const auto lines = metrics("folder");
+    for (std::size_t i = 2; i < lines.size(); ++i)
+      EXPECT_LT(lines[i]["sent_bytes"], lines[0]["sent_bytes"].get<std::int64_t>() / 2) << "step " << i + 1;
+  }
+}
+
+TEST_F(Resume, CompressionThatIsSwitchedOnBeginsWithItsWarmUp) {
+  const auto sent = [&](std::size_t step) { return metrics("run").at(step - 1)["sent_bytes"].get<std::int64_t>(); };
+  for (const auto& [optimizer, kind] : {std::pair("sgd", "topk:0.1"), {"adamw", "onebit"}}) {
+    SCOPED_TRACE(std::string(optimizer) + " with " + kind);
+    done({"train", "tiny.toml", "--output.dir=run", "--parallel.mesh=dp=2", "--train.steps=6", "--overwrite",
+          std::string("--train.optimizer=") + optimizer});
+    const std::string said = done({"train", "run", "--resume", "--train.steps=12", "--parallel.compress_warmup=2",
+                                   std::string("--parallel.compress=") + kind})
+                                 .err;
+    expect_part(said, std::string("parallel.compress = \"") + kind +
+                          "\" begins after step 8: 6 steps are done, and 2 more are its warm-up");
+    const bool has_momentum = std::string(optimizer) == "sgd";
+    EXPECT_EQ(said.find("SGD's momentum starts again from zero") != std::string::npos, has_momentum) << said;
+    expect_part(read("run/config.toml"), "compress_warmup = 8\n");
+    EXPECT_GT(2 * sent(8), sent(1));
+    EXPECT_LT(2 * sent(9), sent(1));
+    EXPECT_EQ(sent(12), sent(9));
+    expect_none(done({"train", "run", "--resume", "--train.steps=100"}).err, "are its warm-up");
+    EXPECT_EQ(sent(13), sent(9));
+  }
+  // A quarter of the steps that are left.
+  done({"train", "tiny.toml", "--output.dir=run", "--parallel.mesh=dp=2", "--train.steps=6", "--overwrite"});
+  expect_part(done({"train", "run", "--resume", "--train.steps=14", "--parallel.compress=onebit"}).err,
+              "begins after step 8: 6 steps are done, and 2 more are its warm-up");
+}
+
 // What the run's file says of a compression that the command line replaces was typed by nobody: it goes without a word.
 TEST_F(Resume, KeysOfACompressionThatIsReplacedGoWithIt) {
   done({"train", "tiny.toml", "--output.dir=run", "--train.steps=3", "--train.optimizer=sgd", "--parallel.mesh=dp=2",

@@ -141,4 +141,109 @@ double weight_error(Trained& run, const Tensors& weights) {
   return worst;
 }
 
+namespace {
+
+using Vector = std::vector<float>;
+
+// Two bits behind the first one.
+double rounded_to_byte(double magnitude) {
+  int exponent = 0;
+  const double fraction = std::frexp(magnitude, &exponent);
+  return magnitude == 0 ? 0.0 : std::ldexp(std::floor(8 * fraction + 0.5) / 8, exponent);
+}
+
+// What comes back of [first, first + n) of a packed vector.
+void round_trip(const std::string& kind, const Vector& a, std::size_t first, std::size_t n, Vector& back) {
+  double most = 0;
+  double sum = 0;
+  for (std::size_t i = first; i < first + n; ++i) {
+    most = std::max(most, std::abs(static_cast<double>(a[i])));
+    sum += std::abs(static_cast<double>(a[i]));
+  }
+  // The largest goes apart, and the scale is that of the others.
+  const double scale = rounded_to_byte(n == 1 ? most : (sum - most) / static_cast<double>(n - 1));
+  for (std::size_t i = first; i < first + n; ++i) {
+    const auto x = static_cast<double>(a[i]);
+    if (kind == "bf16") back[i] = static_cast<float>(BFloat16(a[i]));
+    if (kind == "int8") back[i] = static_cast<float>(most == 0 ? 0 : std::nearbyint(x * 127 / most) * most / 127);
+    if (kind == "onebit") back[i] = static_cast<float>(x < 0 ? -scale : scale);
+  }
+  if (kind == "onebit")
+    for (std::size_t i = first; i < first + n; ++i)
+      if (std::abs(static_cast<double>(a[i])) == most) {
+        back[i] = static_cast<float>(std::copysign(rounded_to_byte(most), static_cast<double>(a[i])));
+        break;
+      }
+}
+
+// A vector that is packed in `parts` chunks, each in blocks.
+Vector round_trip(const std::string& kind, const Vector& a, int parts) {
+  const std::size_t block = kind == "onebit" ? 128 : 256;
+  const auto n = static_cast<std::size_t>(parts);
+  const std::size_t chunk = ((a.size() + n - 1) / n + 7) / 8 * 8;
+  Vector back(a.size(), 0.0F);
+  for (std::size_t begin = 0; begin < a.size(); begin += chunk) {
+    std::size_t end = std::min(a.size(), begin + chunk);
+    if (kind == "onebit")
+      while (end > begin && a[end - 1] == 0) --end;
+    for (std::size_t first = begin; first < end; first += block)
+      round_trip(kind, a, first, std::min(block, end - first), back);
+  }
+  return back;
+}
+
+}  // namespace
+
+train::Config compressed(const std::string& model, int ranks, const std::string& kind) {
+  train::Config config = small_model(model);
+  config.model.width = 40;
+  config.train.batch = 24;
+  config.train.optimizer = "sgd";
+  config.train.lr = 0.05;
+  config.parallel.compress = kind;
+  return over_ranks(config, ranks);
+}
+
+train::Config with_servers(train::Config config) {
+  config.parallel.server = "sync";
+  config.parallel.servers = 2;
+  train::check(config);
+  return config;
+}
+
+InChunks::InChunks(std::string kind, int ranks, bool feedback, bool one_way)
+    : kind_(std::move(kind)),
+      ranks_(ranks),
+      feedback_(feedback),
+      one_way_(one_way),
+      residual_(static_cast<std::size_t>(ranks)) {}
+
+Tensors InChunks::sum(const std::vector<Tensors>& terms) {
+  Tensors result;
+  for (const auto& [name, first] : terms.front()) {
+    Vector total(first.size(), 0.0F);
+    for (std::size_t r = 0; r < terms.size(); ++r) {
+      Vector a = terms[r].at(name);
+      if (packed(a)) a = sent(std::move(a), residual_[r][name], one_way_ ? 1 : ranks_);
+      for (std::size_t i = 0; i < a.size(); ++i) total[i] += a[i];
+    }
+    // Chunk by chunk, each at one rank; each is packed as a vector of its own.
+    if (packed(total) && !one_way_) total = sent(std::move(total), residual_of_sum_[name], ranks_);
+    result[name] = total;
+  }
+  return result;
+}
+
+Vector InChunks::sent(Vector a, Vector& residual, int parts) {
+  residual.resize(a.size());
+  if (feedback_)
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] += residual[i];
+  Vector back = round_trip(kind_, a, parts);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    residual[i] = a[i] - back[i];
+    if (kind_ == "onebit" && a[i] != 0) closest_ = std::min(closest_, std::abs(a[i] / back[i]));
+  }
+  return back;
+}
+
 }  // namespace trireme::testing

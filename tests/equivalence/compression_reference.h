@@ -38,6 +38,37 @@ class Replicas {
   double loss_ = 0;
 };
 
+// A run whose gradients are compressed in this way.
+train::Config compressed(const std::string& model, int ranks, const std::string& kind);
+// The same with servers in the place of an all-reduce: what workers push is compressed, and weights come back.
+train::Config with_servers(train::Config config);
+
+// Tensors with fewer elements travel as they are.
+inline constexpr std::size_t kSmallTensor = 256;
+
+// Sums gradients in chunks, packed twice, with error feedback or without; one way alone, each term is packed as a
+// whole, and the sum is not.
+class InChunks {
+ public:
+  InChunks(std::string kind, int ranks, bool feedback, bool one_way = false);
+
+  // How near to 0, in scales, an element came whose sign was sent.
+  float closest() const { return closest_; }
+  Tensors sum(const std::vector<Tensors>& terms);
+
+ private:
+  bool packed(const std::vector<float>& a) const { return kind_ != "none" && a.size() >= kSmallTensor; }
+  std::vector<float> sent(std::vector<float> a, std::vector<float>& residual, int parts);
+
+  std::string kind_;
+  int ranks_;
+  bool feedback_;
+  bool one_way_;
+  std::vector<Tensors> residual_;
+  Tensors residual_of_sum_;
+  float closest_ = 1;
+};
+
 // batch_of, with the first rank's rows for every rank: then the batch's statistics are those of each rank's rows.
 data::Batch same_rows(const train::Config& config, int ranks, std::int64_t step);
 

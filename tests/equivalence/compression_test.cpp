@@ -19,126 +19,6 @@ using Vector = std::vector<float>;
 constexpr std::int64_t kSteps = 6;
 // With other seeds an element may come to 0 but for rounding, where its sign is anybody's.
 constexpr std::int64_t kOneBitSeed = 7;
-constexpr std::size_t kSmall = 256;  // tensors with fewer elements travel as they are
-
-train::Config compressed(const std::string& model, int ranks, const std::string& kind) {
-  train::Config config = small_model(model);
-  config.model.width = 40;
-  config.train.batch = 24;
-  config.train.optimizer = "sgd";
-  config.train.lr = 0.05;
-  config.parallel.compress = kind;
-  return over_ranks(config, ranks);
-}
-
-// The same with servers in the place of an all-reduce: what workers push is compressed, and weights come back.
-train::Config with_servers(train::Config config) {
-  config.parallel.server = "sync";
-  config.parallel.servers = 2;
-  train::check(config);
-  return config;
-}
-
-// Two bits behind the first one.
-double rounded_to_byte(double magnitude) {
-  int exponent = 0;
-  const double fraction = std::frexp(magnitude, &exponent);
-  return magnitude == 0 ? 0.0 : std::ldexp(std::floor(8 * fraction + 0.5) / 8, exponent);
-}
-
-// What comes back of [first, first + n) of a packed vector.
-void round_trip(const std::string& kind, const Vector& a, std::size_t first, std::size_t n, Vector& back) {
-  double most = 0;
-  double sum = 0;
-  for (std::size_t i = first; i < first + n; ++i) {
-    most = std::max(most, std::abs(static_cast<double>(a[i])));
-    sum += std::abs(static_cast<double>(a[i]));
-  }
-  // The largest goes apart, and the scale is that of the others.
-  const double scale = rounded_to_byte(n == 1 ? most : (sum - most) / static_cast<double>(n - 1));
-  for (std::size_t i = first; i < first + n; ++i) {
-    const auto x = static_cast<double>(a[i]);
-    if (kind == "bf16") back[i] = static_cast<float>(BFloat16(a[i]));
-    if (kind == "int8") back[i] = static_cast<float>(most == 0 ? 0 : std::nearbyint(x * 127 / most) * most / 127);
-    if (kind == "onebit") back[i] = static_cast<float>(x < 0 ? -scale : scale);
-  }
-  if (kind == "onebit")
-    for (std::size_t i = first; i < first + n; ++i)
-      if (std::abs(static_cast<double>(a[i])) == most) {
-        back[i] = static_cast<float>(std::copysign(rounded_to_byte(most), static_cast<double>(a[i])));
-        break;
-      }
-}
-
-// A vector that is packed in `parts` chunks, each in blocks.
-Vector round_trip(const std::string& kind, const Vector& a, int parts) {
-  const std::size_t block = kind == "onebit" ? 128 : 256;
-  const auto n = static_cast<std::size_t>(parts);
-  const std::size_t chunk = ((a.size() + n - 1) / n + 7) / 8 * 8;
-  Vector back(a.size(), 0.0F);
-  for (std::size_t begin = 0; begin < a.size(); begin += chunk) {
-    std::size_t end = std::min(a.size(), begin + chunk);
-    if (kind == "onebit")
-      while (end > begin && a[end - 1] == 0) --end;
-    for (std::size_t first = begin; first < end; first += block)
-      round_trip(kind, a, first, std::min(block, end - first), back);
-  }
-  return back;
-}
-
-// Sums gradients in chunks, packed twice, with error feedback or without; one way alone, each term is packed as a
-// whole, and the sum is not.
-class InChunks {
- public:
-  InChunks(std::string kind, int ranks, bool feedback, bool one_way = false)
-      : kind_(std::move(kind)),
-        ranks_(ranks),
-        feedback_(feedback),
-        one_way_(one_way),
-        residual_(static_cast<std::size_t>(ranks)) {}
-
-  // How near to 0, in scales, an element came whose sign was sent.
-  float closest() const { return closest_; }
-
-  Tensors sum(const std::vector<Tensors>& terms) {
-    Tensors result;
-    for (const auto& [name, first] : terms.front()) {
-      Vector total(first.size(), 0.0F);
-      for (std::size_t r = 0; r < terms.size(); ++r) {
-        Vector a = terms[r].at(name);
-        if (packed(a)) a = sent(std::move(a), residual_[r][name], one_way_ ? 1 : ranks_);
-        for (std::size_t i = 0; i < a.size(); ++i) total[i] += a[i];
-      }
-      // Chunk by chunk, each at one rank; each is packed as a vector of its own.
-      if (packed(total) && !one_way_) total = sent(std::move(total), residual_of_sum_[name], ranks_);
-      result[name] = total;
-    }
-    return result;
-  }
-
- private:
-  bool packed(const Vector& a) const { return kind_ != "none" && a.size() >= kSmall; }
-
-  Vector sent(Vector a, Vector& residual, int parts) {
-    residual.resize(a.size());
-    if (feedback_)
-      for (std::size_t i = 0; i < a.size(); ++i) a[i] += residual[i];
-    Vector back = round_trip(kind_, a, parts);
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      residual[i] = a[i] - back[i];
-      if (kind_ == "onebit" && a[i] != 0) closest_ = std::min(closest_, std::abs(a[i] / back[i]));
-    }
-    return back;
-  }
-
-  std::string kind_;
-  int ranks_;
-  bool feedback_;
-  bool one_way_;
-  std::vector<Tensors> residual_;
-  Tensors residual_of_sum_;
-  float closest_ = 1;
-};
 
 class Chunked : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, Chunked, ::testing::Values("bf16", "int8"));
@@ -314,7 +194,7 @@ class Largest {
         Vector& v = unsent_[r][name];
         Vector& sum = result[name];
         for (Vector* x : {&u, &v, &sum}) x->resize(g.size());
-        const bool all = step < dense_ || g.size() < kSmall;
+        const bool all = step < dense_ || g.size() < kSmallTensor;
         for (std::size_t i = 0; i < g.size(); ++i) {
           u[i] = static_cast<float>(config_.train.momentum) * u[i] + g[i];
           if (all)
@@ -428,66 +308,6 @@ TEST(TopK, TrainsLikeItsReference) {
   }
 }
 
-// AdamW at first; then its variance stays, and signs of the momentum are what ranks sum up.
-TEST(OneBitAdam, TrainsLikeItsReference) {
-  struct Case {
-    int ranks;
-    double clip;
-    bool served = false;
-  };
-  for (const auto& [ranks, clip, served] : std::vector<Case>{{2, 0.0}, {4, 0.5}, {2, 0.5}, {3, 0.5, true}}) {
-    SCOPED_TRACE(fmt::format("dp={} clip={} servers {}", ranks, clip, served));
-    train::Config config = compressed("mlp", ranks, "none");
-    config.train.optimizer = "adamw";
-    config.train.lr = 1e-3;
-    config.train.clip = clip;
-    config.parallel.compress = "onebit";
-    config.parallel.compress_warmup = 3;
-    if (served) config = with_servers(config);
-    Trained run(config);
-    Replicas replicas(config, ranks);
-    InChunks packed("onebit", ranks, true, served);
-    Tensors m;
-    Tensors v;
-    const auto [beta1, beta2] = config.train.betas;
-    for (std::int64_t step = 0; step < kSteps; ++step) {
-      run.train(1);
-      std::vector<Tensors> terms = replicas.gradients(step);
-      EXPECT_NEAR(run.losses().back(), replicas.loss(), 1e-5 * replicas.loss()) << "step " << step;
-      const bool warm = step < config.parallel.compress_warmup;
-      if (warm) {
-        Tensors g = InChunks("none", ranks, false).sum(terms);
-        Replicas::clip(g, clip);
-        for (const auto& [name, values] : g) {
-          m[name].resize(values.size());
-          v[name].resize(values.size());
-          for (std::size_t i = 0; i < values.size(); ++i) {
-            const auto x = static_cast<double>(values[i]);
-            m[name][i] = static_cast<float>(beta1 * double(m[name][i]) + (1 - beta1) * x);
-            v[name][i] = static_cast<float>(beta2 * double(v[name][i]) + (1 - beta2) * x * x);
-          }
-        }
-      } else {
-        for (Tensors& term : terms) {
-          Replicas::clip(term, clip / std::sqrt(double(ranks)));
-          for (auto& [name, values] : term)
-            for (std::size_t i = 0; i < values.size(); ++i)
-              values[i] = static_cast<float>(beta1 / ranks * double(m[name][i]) + (1 - beta1) * double(values[i]));
-        }
-        m = packed.sum(terms);
-      }
-      const double known = 1 - std::pow(beta2, double(std::min(step + 1, config.parallel.compress_warmup)));
-      Tensors direction = m;
-      for (auto& [name, values] : direction)
-        for (std::size_t i = 0; i < values.size(); ++i)
-          values[i] = static_cast<float>(double(values[i]) / (1 - std::pow(beta1, double(step + 1))) /
-                                         (std::sqrt(double(v[name][i]) / known) + config.train.eps));
-      replicas.apply(direction, step);
-    }
-    EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
-  }
-}
-
 struct Kind {
   std::string compress;
   std::string optimizer;
@@ -567,7 +387,7 @@ TEST_P(Compressed, ResumesToTheBitAndStartsAnewWithOtherRanks) {
 
   Trained other(of_kind(GetParam(), 3));
   std::string note;
-  train::load_checkpoint(folder, 4, other.session(), [&](LogLevel, const std::string& text) { note = text; });
+  train::load_checkpoint(folder, 4, other.session(), {.log = [&](LogLevel, const std::string& text) { note += text; }});
   EXPECT_NE(note.find("start anew"), std::string::npos) << note;
   for (const auto& [name, values] : other.state())
     if (name.find('/') == std::string::npos) {

@@ -57,6 +57,15 @@ TEST_F(MpiFailure, AThrowingRankIsHeardByAll) {
       << outcome.output;
 }
 
+TEST_F(MpiFailure, ARankThatThrowsAnythingIsHeardByAll) {
+  const Outcome outcome = launch(3, "throw-number 30");
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_TRUE(has(outcome, "error: 42")) << outcome.output;
+  EXPECT_LT(outcome.seconds, 20);
+  if (outcome.seconds > 2) return;
+  EXPECT_TRUE(has(outcome, "error: rank 1 gave up: an exception of unknown type")) << outcome.output;
+}
+
 TEST_F(MpiFailure, AKilledRankEndsEverybody) {
   const Outcome outcome = launch(3, "kill 30");
   EXPECT_EQ(outcome.exit_code, 137) << outcome.output;

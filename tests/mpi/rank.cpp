@@ -1,6 +1,7 @@
 // One of the ranks that failure_test.cpp starts and hurts: adds up for ever, until rank 1 does what its argument says.
-//   rank throw|kill|stop|exit|quit TIMEOUT
+//   rank throw|throw-number|kill|stop|exit|quit TIMEOUT
 #include <fmt/format.h>
+#include <trireme/comm.h>
 
 #include <csignal>
 #include <cstdio>
@@ -10,10 +11,35 @@
 
 #include "trireme/comm/mpi/session.h"
 
+namespace {
+
+// As a user of the library would be one, whose exceptions may be of any type.
+int add_up_until_a_number_is_thrown(double timeout) {
+  try {
+    trireme::run_ranks(1,
+                       [](trireme::Communicator& comm) {
+                         std::vector<float> v(1000, 1.0F);
+                         for (int i = 0;; ++i) {
+                           if (i == 30 && comm.rank() == 1) throw 42;
+                           comm.all_reduce(std::span(v), trireme::ReduceOp::mean);
+                         }
+                       },
+                       {.transport = "mpi", .timeout = timeout});
+  } catch (const trireme::Error& e) {
+    fmt::print(stderr, "error: {}\n", e.message());
+  } catch (int number) {
+    fmt::print(stderr, "error: {}\n", number);
+  }
+  return 1;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace trireme;
   if (argc != 3) return 2;
   const std::string deed = argv[1];
+  if (deed == "throw-number") return add_up_until_a_number_is_thrown(std::atof(argv[2]));
   try {
     comm::mpi::Session session({.timeout = std::atof(argv[2]), .tuning = nullptr});
     comm::Communicator comm = session.communicator();

@@ -33,13 +33,37 @@ Request wrap(comm::Request request) {
 }
 
 // In the order of Communicator::Element.
-constexpr DType kTypes[] = {DType::f32, DType::f64, DType::i8, DType::u8, DType::u16, DType::i32, DType::i64};
+constexpr DType kTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i8,
+                            DType::u8,  DType::u16, DType::i32, DType::i64};
 
 template <class Element>
 DType type_of(Element element) {
   return kTypes[static_cast<std::size_t>(element)];
 }
 comm::Reduce reduce_of_op(ReduceOp op) { return static_cast<comm::Reduce>(op); }
+
+void check_rank(const comm::Communicator& comm, const char* what, int rank) {
+  if (rank >= 0 && rank < comm.size()) return;
+  refuse("{} {}: the group has {}", what, rank,
+         comm.size() == 1 ? "rank 0 alone" : fmt::format("ranks 0 to {}", comm.size() - 1));
+}
+
+void check_message(const comm::Communicator& comm, const char* what, int rank, int tag) {
+  check_rank(comm, what, rank);
+  if (tag < 0 || tag >= comm::kTags) refuse("tag {}: tags are from 0 to {}", tag, comm::kTags - 1);
+}
+
+// Of a scatter or gather, whose root has all.
+void check_runs(const comm::Communicator& comm, const char* what, std::size_t all, std::size_t mine, int root) {
+  if (comm.rank() != root || all == mine * static_cast<std::size_t>(comm.size())) return;
+  refuse("{}: the root has {} bytes for {} ranks, each of which has {}", what, all, comm.size(), mine);
+}
+
+void check_parts(const comm::Communicator& comm, std::size_t out, std::size_t in) {
+  if (out != in) refuse("all_to_all: {} bytes go out, and {} come in; both are the same", out, in);
+  if (out % static_cast<std::size_t>(comm.size()) != 0)
+    refuse("all_to_all: {} bytes are no {} runs of one size", out, comm.size());
+}
 
 comm::Cut even_cut(int ranks, void* whole, std::size_t whole_count, void* slice, std::size_t slice_count) {
   if (whole_count != slice_count * static_cast<std::size_t>(ranks))
@@ -76,16 +100,22 @@ void Communicator::reduce_scatter_of(void* whole, std::size_t whole_count, void*
 }
 
 void Communicator::reduce_of(void* data, std::size_t count, Element element, ReduceOp op, int root) {
+  check_rank(*impl_->comm, "reduce to root", root);
   impl_->comm->reduce(data, static_cast<std::int64_t>(count), type_of(element), reduce_of_op(op), root);
 }
 
 void Communicator::scatter_bytes(std::span<const std::byte> all, std::span<std::byte> mine, int root) {
+  check_rank(*impl_->comm, "scatter from root", root);
+  check_runs(*impl_->comm, "scatter", all.size(), mine.size(), root);
   impl_->comm->scatter(all, mine, root);
 }
 void Communicator::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all, int root) {
+  check_rank(*impl_->comm, "gather to root", root);
+  check_runs(*impl_->comm, "gather", all.size(), mine.size(), root);
   impl_->comm->gather(mine, all, root);
 }
 void Communicator::all_to_all_bytes(std::span<const std::byte> out, std::span<std::byte> in) {
+  check_parts(*impl_->comm, out.size(), in.size());
   impl_->comm->all_to_all(out, in);
 }
 
@@ -114,19 +144,34 @@ Request Communicator::start_all_gather_of(const void* mine, std::size_t mine_cou
 }
 
 Request Communicator::start_reduce_of(void* data, std::size_t count, Element element, ReduceOp op, int root) {
+  check_rank(*impl_->comm, "reduce to root", root);
   return wrap(
       impl_->comm->start_reduce(data, static_cast<std::int64_t>(count), type_of(element), reduce_of_op(op), root));
 }
 Request Communicator::start_broadcast_bytes(std::span<std::byte> bytes, int root) {
+  check_rank(*impl_->comm, "broadcast from root", root);
   return wrap(impl_->comm->start_broadcast(bytes, root));
 }
+Request Communicator::start_scatter_bytes(std::span<const std::byte> all, std::span<std::byte> mine, int root) {
+  check_rank(*impl_->comm, "scatter from root", root);
+  check_runs(*impl_->comm, "scatter", all.size(), mine.size(), root);
+  return wrap(impl_->comm->start_scatter(all, mine, root));
+}
+Request Communicator::start_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all, int root) {
+  check_rank(*impl_->comm, "gather to root", root);
+  check_runs(*impl_->comm, "gather", all.size(), mine.size(), root);
+  return wrap(impl_->comm->start_gather(mine, all, root));
+}
 Request Communicator::start_all_to_all_bytes(std::span<const std::byte> out, std::span<std::byte> in) {
+  check_parts(*impl_->comm, out.size(), in.size());
   return wrap(impl_->comm->start_all_to_all(out, in));
 }
 Request Communicator::start_send_bytes(std::span<const std::byte> bytes, int to, int tag) {
+  check_message(*impl_->comm, "send to rank", to, tag);
   return wrap(impl_->comm->start_send(bytes, to, tag));
 }
 Request Communicator::start_recv_bytes(std::span<std::byte> bytes, int from, int tag) {
+  check_message(*impl_->comm, "recv from rank", from, tag);
   return wrap(impl_->comm->start_recv(bytes, from, tag));
 }
 
@@ -136,9 +181,18 @@ void Communicator::all_gather_bytes(std::span<const std::byte> mine, std::span<s
                           std::span(reinterpret_cast<Byte*>(all.data()), all.size()));
 }
 
-void Communicator::broadcast_bytes(std::span<std::byte> bytes, int root) { impl_->comm->broadcast(bytes, root); }
-void Communicator::send_bytes(std::span<const std::byte> bytes, int to, int tag) { impl_->comm->send(bytes, to, tag); }
-void Communicator::recv_bytes(std::span<std::byte> bytes, int from, int tag) { impl_->comm->recv(bytes, from, tag); }
+void Communicator::broadcast_bytes(std::span<std::byte> bytes, int root) {
+  check_rank(*impl_->comm, "broadcast from root", root);
+  impl_->comm->broadcast(bytes, root);
+}
+void Communicator::send_bytes(std::span<const std::byte> bytes, int to, int tag) {
+  check_message(*impl_->comm, "send to rank", to, tag);
+  impl_->comm->send(bytes, to, tag);
+}
+void Communicator::recv_bytes(std::span<std::byte> bytes, int from, int tag) {
+  check_message(*impl_->comm, "recv from rank", from, tag);
+  impl_->comm->recv(bytes, from, tag);
+}
 
 Traffic Communicator::traffic() const {
   const comm::Counters c = impl_->comm->counters();
@@ -179,6 +233,9 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body, const 
     throw;
   } catch (const std::exception& e) {
     outer.abort(e.what());
+    throw;
+  } catch (...) {
+    outer.abort("an exception of unknown type");
     throw;
   }
 }

@@ -12,8 +12,6 @@
 namespace trireme::comm {
 namespace {
 
-constexpr int kTags = 1 << 15;
-
 // Written by the one thread that uses the channel, read by anybody.
 class SharedCounters {
  public:
@@ -208,6 +206,22 @@ struct Communicator::Impl {
     over_messages(strand, Collective::broadcast, {}, [&](Wire& wire) { tree_broadcast(wire, bytes, root); });
   }
 
+  void check_runs(Collective kind, std::size_t all, std::size_t mine, int root) const {
+    check_rank(root);
+    TRI_CHECK(transport->rank() != root || all == mine * static_cast<std::size_t>(transport->size()),
+              "{} of {} bytes over {} ranks of {}", name_of(kind), all, transport->size(), mine);
+  }
+
+  void scatter(Strand& strand, std::span<const std::byte> all, std::span<std::byte> mine, int root) {
+    check_runs(Collective::scatter, all.size(), mine.size(), root);
+    over_messages(strand, Collective::scatter, {}, [&](Wire& wire) { direct_scatter(wire, all, mine, root); });
+  }
+
+  void gather(Strand& strand, std::span<const std::byte> mine, std::span<std::byte> all, int root) {
+    check_runs(Collective::gather, all.size(), mine.size(), root);
+    over_messages(strand, Collective::gather, {}, [&](Wire& wire) { direct_gather(wire, mine, all, root); });
+  }
+
   void all_to_all(Strand& strand, std::span<const std::byte> out, std::span<std::byte> in) {
     TRI_CHECK(out.size() == in.size() && out.size() % static_cast<std::size_t>(transport->size()) == 0,
               "all_to_all of {} and {} bytes over {} ranks", out.size(), in.size(), transport->size());
@@ -387,18 +401,10 @@ Request Communicator::start_recv(std::span<std::byte> bytes, int from, int tag) 
 void Communicator::barrier() { impl_->barrier(impl_->foreground); }
 void Communicator::broadcast(std::span<std::byte> bytes, int root) { impl_->broadcast(impl_->foreground, bytes, root); }
 void Communicator::scatter(std::span<const std::byte> all, std::span<std::byte> mine, int root) {
-  impl_->check_rank(root);
-  TRI_CHECK(rank() != root || all.size() == mine.size() * static_cast<std::size_t>(size()),
-            "scatter of {} bytes to {} ranks of {}", all.size(), size(), mine.size());
-  impl_->over_messages(impl_->foreground, Collective::scatter, {},
-                       [&](Wire& wire) { direct_scatter(wire, all, mine, root); });
+  impl_->scatter(impl_->foreground, all, mine, root);
 }
 void Communicator::gather(std::span<const std::byte> mine, std::span<std::byte> all, int root) {
-  impl_->check_rank(root);
-  TRI_CHECK(rank() != root || all.size() == mine.size() * static_cast<std::size_t>(size()),
-            "gather of {} bytes from {} ranks of {}", all.size(), size(), mine.size());
-  impl_->over_messages(impl_->foreground, Collective::gather, {},
-                       [&](Wire& wire) { direct_gather(wire, mine, all, root); });
+  impl_->gather(impl_->foreground, mine, all, root);
 }
 void Communicator::all_to_all(std::span<const std::byte> out, std::span<std::byte> in) {
   impl_->all_to_all(impl_->foreground, out, in);
@@ -439,6 +445,12 @@ Request Communicator::start_barrier() {
 }
 Request Communicator::start_broadcast(std::span<std::byte> bytes, int root) {
   return impl_->start([impl = impl_.get(), bytes, root] { impl->broadcast(impl->background, bytes, root); });
+}
+Request Communicator::start_scatter(std::span<const std::byte> all, std::span<std::byte> mine, int root) {
+  return impl_->start([impl = impl_.get(), all, mine, root] { impl->scatter(impl->background, all, mine, root); });
+}
+Request Communicator::start_gather(std::span<const std::byte> mine, std::span<std::byte> all, int root) {
+  return impl_->start([impl = impl_.get(), mine, all, root] { impl->gather(impl->background, mine, all, root); });
 }
 Request Communicator::start_all_to_all(std::span<const std::byte> out, std::span<std::byte> in) {
   return impl_->start([impl = impl_.get(), out, in] { impl->all_to_all(impl->background, out, in); });

@@ -16,6 +16,9 @@
 
 namespace trireme::comm {
 
+// Messages are distinguished by tags from 0 to kTags - 1.
+inline constexpr int kTags = 1 << 15;
+
 template <class T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, float>)
@@ -47,8 +50,9 @@ constexpr DType dtype_of() {
 //   comm.all_reduce(std::span(gradients), comm::Reduce::sum);
 //
 // Calls of one communicator come from one thread at a time, collectives in the same order on all ranks. Every rank ends
-// with the same bits. The `start_` forms return at once; those of collectives run in the order of their issue on a
-// thread made when the first is issued, concurrently with blocking calls; the two have no common order.
+// with the same bits. All name the same root, which is not compared. The `start_` forms return at once; those of
+// collectives run in the order of their issue on a thread made when the first is issued, concurrently with blocking
+// calls; the two have no common order.
 //
 // Blocking calls allocate nothing when they are given scratch, or once they have been called with the same sizes.
 // Every call throws: Aborted when some rank has given up, Error when it has waited longer than the world's timeout.
@@ -116,6 +120,8 @@ class Communicator {
   // The lists are copied, what they point at is not.
   Request start_barrier();
   Request start_broadcast(std::span<std::byte> bytes, int root);
+  Request start_scatter(std::span<const std::byte> all, std::span<std::byte> mine, int root);
+  Request start_gather(std::span<const std::byte> mine, std::span<std::byte> all, int root);
   Request start_all_to_all(std::span<const std::byte> out, std::span<std::byte> in);
   Request start_reduce(void* data, std::int64_t count, DType dtype, Reduce reduce, int root,
                        const Options& options = {});

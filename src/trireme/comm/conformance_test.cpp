@@ -259,6 +259,12 @@ TEST(Conformance, RootedCollectives) {
           std::vector<std::int32_t> back(count, -1);
           comm.scatter(bytes(all), writable(back), root);
           EXPECT_EQ(back, mine);
+          std::vector<std::int32_t> again(all.size(), -1);
+          comm.start_gather(bytes(mine), writable(again), root).wait();
+          EXPECT_EQ(again, all);
+          std::ranges::fill(back, -1);
+          comm.start_scatter(bytes(again), writable(back), root).wait();
+          EXPECT_EQ(back, mine);
 
           std::vector<std::int32_t> shared =
               values<std::int32_t>(comm.rank(), static_cast<std::int64_t>(count), Reduce::sum);

@@ -138,7 +138,7 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   if (trains && plan.compress) {
     passes::CompressGradients::Options compress = *plan.compress;
     compress.stages_apart = asynchronous.has_value();
-    if (asynchronous && !asynchronous->delayed) compress.updates_per_step = graphs.micro_batches;
+    compress.updates_per_step = plan.updates_per_step(graphs.micro_batches);
     p.add<passes::CompressGradients>(std::move(compress));
   }
   if (place) {

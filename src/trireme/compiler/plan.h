@@ -86,6 +86,14 @@ struct Plan {
                                    .max_held = max_held,
                                    .given = schedule_given});
   }
+  // Of each parameter in a step: asynchronous ranks update it each for itself, and so do micro-batches of a pipeline
+  // that does not delay it.
+  std::int64_t updates_per_step(int micro_batches) const {
+    if (server && server->each) return server->workers;
+    if (stages() == 1) return 1;
+    const program::Schedule order = schedule(micro_batches);
+    return order.asynchronous() && !order.delayed ? micro_batches : 1;
+  }
   // Of the model, each of which is a chunk of a stage.
   int parts() const { return stages() * (stages() > 1 ? pipeline.chunks : 1); }
 };

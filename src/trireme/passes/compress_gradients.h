@@ -54,8 +54,8 @@ class CompressGradients : public Pass {
     // Steps that come before, for which the update of the graph `warm_update` is kept (largest, momentum): it sums as
     // it was, or, for largest, takes every element.
     std::int64_t warmup = 0;
-    std::int64_t updates_per_step = 1;
-    bool stages_apart = false;  // each stage of a pipeline limits the norm of its own gradients
+    std::int64_t updates_per_step = 1;  // momentum: that a variance has seen
+    bool stages_apart = false;          // each stage of a pipeline limits the norm of its own gradients
     bool one_way = false;
     std::string axis = ir::kDataAxis;
   };

@@ -163,4 +163,8 @@ class UpdateBuilder {
 
 void Optimizer::run(Module& module) const { UpdateBuilder(module, options_).run(); }
 
+bool is_variance(const ir::State& state) {
+  return state.category == ir::Category::optimizer && state.name.ends_with("/v");
+}
+
 }  // namespace trireme::passes

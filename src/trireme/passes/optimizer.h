@@ -31,4 +31,7 @@ class Optimizer : public Pass {
   Options options_;
 };
 
+// Whether a state is AdamW's second moment.
+bool is_variance(const ir::State& state);
+
 }  // namespace trireme::passes

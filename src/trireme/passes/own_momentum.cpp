@@ -12,7 +12,10 @@ using ir::Node;
 using ir::StateId;
 using ir::ValueId;
 
-constexpr const char* kOwnMomentum = "/own_momentum";
+constexpr std::string_view kMomentum = "/momentum";
+constexpr std::string_view kOwnMomentum = "/own_momentum";
+
+std::string own_name(std::string_view parameter) { return std::string(parameter) + std::string(kOwnMomentum); }
 
 }  // namespace
 
@@ -20,9 +23,8 @@ void own_momenta(ir::Module& module, const std::string& axis) {
   ir::Graph& init = module.graph("init");
   for (std::size_t s = 0; s < module.states.size(); ++s) {
     ir::State& state = module.states[s];
-    constexpr std::string_view kMomentum = "/momentum";
     if (state.category != ir::Category::optimizer || !state.name.ends_with(kMomentum)) continue;
-    state.name = state.name.substr(0, state.name.size() - kMomentum.size()) + kOwnMomentum;
+    state.name = own_name(std::string_view(state.name).substr(0, state.name.size() - kMomentum.size()));
     const std::int64_t elements = state.type.elements();
     state.type.shape = {1, elements};
     const std::vector<std::string> others = sharding_axes(module.mesh, axis);
@@ -42,8 +44,14 @@ void own_momenta(ir::Module& module, const std::string& axis) {
   }
 }
 
+bool is_own_momentum(const ir::State& state) { return state.name.ends_with(kOwnMomentum); }
+
+std::string shared_momentum(const std::string& own_momentum) {
+  return own_momentum.substr(0, own_momentum.size() - kOwnMomentum.size()) + std::string(kMomentum);
+}
+
 ValueId own_momentum(GradientSums& sums, const GradientSums::Sum& sum) {
-  return sums.own_state(sum.parameter + kOwnMomentum, sum.type.elements());
+  return sums.own_state(own_name(sum.parameter), sum.type.elements());
 }
 
 OwnMomentum next_momentum(GradientSums& sums, const GradientSums::Sum& sum, ValueId clip) {

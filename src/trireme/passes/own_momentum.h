@@ -10,6 +10,10 @@ namespace trireme::passes {
 // Makes the states of the momentum each rank's own.
 void own_momenta(ir::Module& module, const std::string& axis);
 
+bool is_own_momentum(const ir::State& state);
+// The state that the optimizer has instead of one of these.
+std::string shared_momentum(const std::string& own_momentum);
+
 struct OwnMomentum {
   ir::ValueId old;
   ir::ValueId fresh;

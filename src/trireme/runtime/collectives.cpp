@@ -60,9 +60,8 @@ void Collectives::prepare_message(const Instruction& instruction, Part& part) {
     part.messages = &ranks_->messages(program::message_group(instruction));
     part.peer = 1 - part.messages->rank();
     // In their order on one stream: the tag is there to notice what the check of the programs has proved.
-    constexpr std::int64_t kTags = 32768;
-    part.key =
-        static_cast<int>((instruction.attributes.integer("key") * program_.micro_batches + instruction.micro) % kTags);
+    part.key = static_cast<int>((instruction.attributes.integer("key") * program_.micro_batches + instruction.micro) %
+                                comm::kTags);
     if (program_.device == device::Kind::cpu) return;
     const bool sends = instruction.kind == Instruction::Kind::send;
     const void* const data = sends ? part.place->inputs.front() : part.place->outputs.front();

@@ -13,6 +13,8 @@
 #include "trireme/core/error.h"
 #include "trireme/io/checkpoint_reader.h"
 #include "trireme/passes/compress_gradients.h"
+#include "trireme/passes/optimizer.h"
+#include "trireme/passes/own_momentum.h"
 #include "trireme/passes/prune.h"
 #include "trireme/train/load_slice.h"
 #include "trireme/train/pruned_weights.h"
@@ -416,6 +418,15 @@ bool set_mask(Rank& rank, const ir::State& mask, const io::CheckpointReader& rea
                        [&](const ir::Slice& slice, std::span<std::byte> out) { reader.read(*weight, slice, out); });
 }
 
+void scale(std::span<std::byte> values, double factor) {
+  for (; values.size() >= sizeof(float); values = values.subspan(sizeof(float))) {
+    float value = 0;
+    std::memcpy(&value, values.data(), sizeof value);
+    value = static_cast<float>(value * factor);
+    std::memcpy(values.data(), &value, sizeof value);
+  }
+}
+
 }  // namespace
 
 void check_checkpoint(const fs::path& run, std::int64_t step) {
@@ -424,10 +435,11 @@ void check_checkpoint(const fs::path& run, std::int64_t step) {
   open_checkpoint(run, step).verify(pool);
 }
 
-void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, const LogSink& sink) {
+void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, const LoadOptions& options) {
   check_is_saved(run, step);
   const io::CheckpointReader reader = open_checkpoint(run, step);
   std::set<std::string> fresh;
+  std::set<std::string> momenta;
   std::set<std::string> masked;
   const auto& prune = session.compiled().plan.prune;
   const bool prunes_elements = prune && !prune->parameters.empty();
@@ -445,21 +457,30 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, c
       if (state.category == ir::Category::scalars && found == nullptr) continue;
       const TensorType whole{state.type.dtype, state.global_shape()};
       if (passes::is_compression_state(state) && (found == nullptr || found->type != whole)) {
-        fresh.insert(state.name);
+        (passes::is_own_momentum(state) ? momenta : fresh).insert(state.name);
         continue;
       }
       const io::CheckpointTensor& tensor = reader.at(state.name);
       if (tensor.type != whole)
         refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, step).string(), state.name, tensor.type.str(),
                whole.str());
-      load_slice(*rank, state,
-                 [&](const ir::Slice& slice, std::span<std::byte> out) { reader.read(tensor, slice, out); });
+      const bool scaled = options.variance_scale != 1 && passes::is_variance(state);
+      load_slice(*rank, state, [&](const ir::Slice& slice, std::span<std::byte> out) {
+        reader.read(tensor, slice, out);
+        if (scaled) scale(out, options.variance_scale);
+      });
     }
+  if (!momenta.empty())
+    log(options.log, LogLevel::warning,
+        "SGD's momentum starts again from zero: each of {} ranks has one of its own when gradients are compressed this "
+        "way, and the checkpoint has {}",
+        session.compiled().mesh.ranks(),
+        reader.find(passes::shared_momentum(*momenta.begin())) != nullptr ? "the run's" : "those of other ranks");
   if (!fresh.empty())
-    log(sink, LogLevel::info,
+    log(options.log, LogLevel::info,
         "{} tensors of gradient compression start anew: the checkpoint has none for {} ranks compressing this way",
         fresh.size(), session.compiled().mesh.ranks());
-  if (!masked.empty()) log(sink, LogLevel::info, "{} weights come pruned: their zeros stay", masked.size());
+  if (!masked.empty()) log(options.log, LogLevel::info, "{} weights come pruned: their zeros stay", masked.size());
   session.refresh_copies();
 }
 

@@ -66,9 +66,14 @@ std::optional<std::int64_t> newest_checkpoint(const std::filesystem::path& run, 
 // saved.
 void check_checkpoint(const std::filesystem::path& run, std::int64_t step);
 
+struct LoadOptions {
+  LogSink log = {};
+  double variance_scale = 1;  // of AdamW (train/compression.h)
+};
 // Sets the session's state from the checkpoint of `step`. Refuses a step that was not saved, damage, and a checkpoint
 // whose tensors are not this model's. What each rank keeps for itself alone stays as it starts, and `log` says so,
 // where the checkpoint has none for this number of ranks.
-void load_checkpoint(const std::filesystem::path& run, std::int64_t step, Session& session, const LogSink& log = {});
+void load_checkpoint(const std::filesystem::path& run, std::int64_t step, Session& session,
+                     const LoadOptions& options = {});
 
 }  // namespace trireme::train

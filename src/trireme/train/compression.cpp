@@ -1,16 +1,58 @@
 #include "trireme/train/compression.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
+#include "trireme/train/compile.h"
+#include "trireme/train/schedule.h"
 
 namespace trireme::train {
 
+namespace {
+
+bool has_warmup(Compress kind) { return kind == Compress::topk || kind == Compress::onebit; }
+
+std::int64_t variance_steps(const Config& config, std::int64_t step) {
+  const bool keeps_it = config.parallel.compress == Compress::onebit && compresses_later(config);
+  return keeps_it ? std::min(step, compression_warmup(config)) : step;
+}
+
+}  // namespace
+
 std::int64_t compression_warmup(const Config& config) {
   if (config.parallel.compress_warmup > 0) return config.parallel.compress_warmup;
-  return std::max(config.train.warmup,
-                  (config.train.decay_steps > 0 ? config.train.decay_steps : config.train.steps) / 4);
+  return std::max(config.train.warmup, planned_steps(config) / 4);
+}
+
+bool compresses_later(const Config& config) {
+  return has_warmup(config.parallel.compress.kind()) && mesh_of(config).size_of(ir::kDataAxis) > 1;
+}
+
+std::int64_t compression_warmup(const Config& config, const Config& before, std::int64_t done) {
+  if (done == 0) return compression_warmup(config);
+  const std::int64_t asked = config.parallel.compress_warmup;
+  if (!compresses_later(before)) {
+    const std::int64_t left = std::max<std::int64_t>(0, planned_steps(config) - done) / 4;
+    return done + (asked > 0 ? asked : std::max(config.train.warmup - done, left));
+  }
+  // One of no steps is over as well after the first.
+  const std::int64_t had = std::max<std::int64_t>(1, compression_warmup(before));
+  if (asked == 0 || (had <= done && asked <= done)) return had;
+  return std::max(asked, done);
+}
+
+double variance_scale(const Config& config, const Config& saved, std::int64_t step, std::int64_t updates_per_step) {
+  if (config.train.optimizer != Optimizer::adamw || saved.train.optimizer != Optimizer::adamw) return 1;
+  const std::int64_t now = variance_steps(config, step);
+  const std::int64_t then = variance_steps(saved, step);
+  if (now == then || now == 0 || then == 0) return 1;
+  const auto known = [&](std::int64_t steps) {
+    return 1 - std::pow(config.train.betas[1], static_cast<double>(steps * updates_per_step));
+  };
+  return known(now) / known(then);
 }
 
 void drop_replaced_compression(Config& config, const Config& before, const std::set<std::string>& named) {
@@ -29,7 +71,7 @@ void drop_replaced_compression(Config& config, const Config& before, const std::
 }
 
 std::string compression_warning(const Config& config) {
-  const bool warms_up = config.parallel.compress == Compress::onebit || config.parallel.compress == Compress::topk;
+  const bool warms_up = has_warmup(config.parallel.compress.kind());
   if (const std::int64_t warmup = warms_up ? compression_warmup(config) : 0; warmup >= config.train.steps && warmup > 0)
     return fmt::format(
         "parallel.compress = \"{}\" has no effect: its warm-up of {} steps is as long as train.steps = {}",

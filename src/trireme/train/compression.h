@@ -9,6 +9,16 @@ namespace trireme::train {
 
 // The first steps, which onebit and topk leave uncompressed.
 std::int64_t compression_warmup(const Config& config);
+// Whether there is something to be left uncompressed.
+bool compresses_later(const Config& config);
+// The same of a run that goes on, of which `done` steps are done and `before` is the configuration: what it had,
+// however long it is now, until another length is asked for. Compression that it had not has its warm-up from here on.
+std::int64_t compression_warmup(const Config& config, const Config& before, std::int64_t done);
+
+// What the variance of AdamW in a state after `step` steps as `saved` says has to be multiplied with to be read by
+// steps as `config` says: a variance is corrected by the updates that it has seen, and 1-bit Adam's sees those of its
+// warm-up.
+double variance_scale(const Config& config, const Config& saved, std::int64_t step, std::int64_t updates_per_step);
 
 // The command line has named another compression than the file, whose configuration was `before`. What the file says of
 // its own, and the other has no use for, goes with it, unless it is `named` too.

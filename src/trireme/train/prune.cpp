@@ -8,15 +8,11 @@
 #include "trireme/ir/axes.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/pruned_weights.h"
+#include "trireme/train/schedule.h"
 #include "trireme/train/session.h"
 
 namespace trireme::train {
 namespace {
-
-// A run that is to be extended says so by decay_steps.
-std::int64_t planned_steps(const Config& config) {
-  return config.train.decay_steps > 0 ? config.train.decay_steps : config.train.steps;
-}
 
 std::int64_t begin_of(const Config& config) {
   return config.prune.begin > 0 ? config.prune.begin : std::max<std::int64_t>(1, planned_steps(config) / 4);

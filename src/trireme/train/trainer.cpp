@@ -85,6 +85,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   const int ranks = ranks_of(config_);
   for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks, options_.world != nullptr))
     note(LogLevel::warning, unused);
+  settle_warmup(resumes);
   threads_ = compute_threads(config_, options_.world == nullptr ? 0 : options_.local_ranks);
   if (options_.on_phase) options_.on_phase("reading data");
   // Warnings belong into the run's log too; how far the reading is does not.

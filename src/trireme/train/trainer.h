@@ -124,6 +124,8 @@ class Trainer {
   // The newest checkpoint that a folder has, for all processes; in the run's own it also notes which are damaged.
   std::optional<std::int64_t> find_checkpoint(const std::filesystem::path& folder);
   void load_step(const std::filesystem::path& folder, std::int64_t step);
+  // Sets parallel.compress_warmup to the steps that it stands for, which stay with the run however long it becomes.
+  void settle_warmup(bool resumes);
   void resume(std::optional<std::int64_t> step);
   // From the first process to all of them.
   std::string broadcast(std::string text) const;

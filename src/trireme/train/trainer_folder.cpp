@@ -13,6 +13,7 @@
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
 #include "trireme/train/checkpoint.h"
+#include "trireme/train/compression.h"
 #include "trireme/train/overwritten.h"
 #include "trireme/train/same_run.h"
 #include "trireme/train/trainer.h"
@@ -42,18 +43,24 @@ std::string algorithms_of_run(const std::filesystem::path& run) {
   return text;
 }
 
+// Of the run that wrote a checkpoint, at that step; nothing where another version wrote it.
+std::optional<Config> config_of(const std::filesystem::path& checkpoint, const models::Families& families) {
+  try {
+    return parse_config(io::read_manifest(checkpoint).config, checkpoint.string(), {}, families);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 // What a run that goes on sets otherwise than a checkpoint of it: " with train.lr = 0.1 (it was 0.01)".
 std::string changes_since(const std::filesystem::path& checkpoint, const Config& config,
                           const models::Families& families) {
   std::vector<std::string> changes;
-  try {
-    const Config before = parse_config(io::read_manifest(checkpoint).config, checkpoint.string(), {}, families);
-    for (const std::string& key : differing_keys(before, config))
-      if (!key.starts_with("output."))
-        changes.push_back(fmt::format("{} = {} (it was {})", key, value_text(config, key), value_text(before, key)));
-  } catch (const Error&) {
-    return "";  // another version wrote it
-  }
+  const std::optional<Config> before = config_of(checkpoint, families);
+  if (!before) return "";
+  for (const std::string& key : differing_keys(*before, config))
+    if (!key.starts_with("output."))
+      changes.push_back(fmt::format("{} = {} (it was {})", key, value_text(config, key), value_text(*before, key)));
   return changes.empty() ? "" : fmt::format(" with {}", fmt::join(changes, ", "));
 }
 
@@ -70,8 +77,28 @@ std::optional<std::int64_t> Trainer::find_checkpoint(const std::filesystem::path
   return newest;
 }
 
+void Trainer::settle_warmup(bool resumes) {
+  if (!compresses_later(config_)) return;
+  std::int64_t warmup = compression_warmup(config_);
+  const std::vector<std::int64_t> saved = resumes && leads() ? checkpoint_steps(folder_) : std::vector<std::int64_t>{};
+  if (const std::int64_t done = saved.empty() ? 0 : saved.front(); done > 0) {
+    const Config before = load_config(folder_.string(), {}, registry_.models);
+    warmup = compression_warmup(config_, before, done);
+    if (!compresses_later(before))
+      note(LogLevel::info,
+           fmt::format("parallel.compress = \"{}\" begins after step {}: {} steps are done, and {} more "
+                       "are its warm-up",
+                       config_.parallel.compress, warmup, done, warmup - done));
+  }
+  config_.parallel.compress_warmup = broadcast(warmup);
+}
+
 void Trainer::load_step(const std::filesystem::path& folder, std::int64_t step) {
-  load_checkpoint(folder, step, *session_, [this](LogLevel level, const std::string& text) { note(level, text); });
+  LoadOptions load{.log = [this](LogLevel level, const std::string& text) { note(level, text); }};
+  if (const std::optional<Config> saved = config_of(checkpoint_folder(folder, step), registry_.models))
+    load.variance_scale =
+        variance_scale(config_, *saved, step, compiled_.plan.updates_per_step(compiled_.micro_batches));
+  load_checkpoint(folder, step, *session_, load);
   step_ = step;
   if (folder == folder_) last_saved_ = step_;
 }
