@@ -1,121 +1,38 @@
-// A run allocates nothing: every allocation of the process, in whatever library, goes through the functions below.
-// Except one: oneDNN keeps the arguments of a call in small containers of its own and gives no way around it. Those are
-// counted apart, and none may be large enough to be scratch memory.
-#include <dlfcn.h>
+// A run allocates nothing, whatever its steps do (support/allocations.h counts). Each op's kernels are counted apart
+// (support/guarded.h).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <new>
 #include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "support/allocations.h"
 #include "support/planted.h"
+#include "support/source_dir.h"
 #include "trireme/data/loader.h"
 #include "trireme/data/synthetic_images.h"
 #include "trireme/train/session.h"
 
-// The sanitizers bring an allocator of their own.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
-namespace {
-
-std::atomic<bool> counting{false};
-std::atomic<std::size_t> allocations{0};
-std::atomic<std::size_t> allocated{0};  // bytes
-std::atomic<std::size_t> largest{0};
-std::atomic<std::size_t> largest_in_onednn{0};
-
-void note(std::atomic<std::size_t>& most, std::size_t bytes) {
-  std::size_t seen = most.load(std::memory_order_relaxed);
-  while (seen < bytes && !most.compare_exchange_weak(seen, bytes, std::memory_order_relaxed)) {
-  }
-}
-
-void count(std::size_t bytes, const void* caller) {
-  if (!counting.load(std::memory_order_relaxed)) return;
-  Dl_info info{};
-  const bool onednn =
-      dladdr(caller, &info) != 0 && info.dli_fname != nullptr && std::strstr(info.dli_fname, "libdnnl") != nullptr;
-  if (!onednn) {
-    allocations.fetch_add(1, std::memory_order_relaxed);
-    allocated.fetch_add(bytes, std::memory_order_relaxed);
-    note(largest, bytes);
-    return;
-  }
-  note(largest_in_onednn, bytes);
-}
-
-}  // namespace
-
-extern "C" {
-void* __libc_malloc(std::size_t bytes);                           // NOLINT(bugprone-reserved-identifier)
-void* __libc_calloc(std::size_t n, std::size_t bytes);            // NOLINT(bugprone-reserved-identifier)
-void* __libc_realloc(void* old, std::size_t bytes);               // NOLINT(bugprone-reserved-identifier)
-void* __libc_memalign(std::size_t alignment, std::size_t bytes);  // NOLINT(bugprone-reserved-identifier)
-void __libc_free(void* memory);                                   // NOLINT(bugprone-reserved-identifier)
-
-void* malloc(std::size_t bytes) noexcept {
-  count(bytes, __builtin_return_address(0));
-  return __libc_malloc(bytes);
-}
-void* calloc(std::size_t n, std::size_t bytes) noexcept {
-  count(n * bytes, __builtin_return_address(0));
-  return __libc_calloc(n, bytes);
-}
-void* realloc(void* old, std::size_t bytes) noexcept {
-  count(bytes, __builtin_return_address(0));
-  return __libc_realloc(old, bytes);
-}
-void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
-  count(bytes, __builtin_return_address(0));
-  return __libc_memalign(alignment, bytes);
-}
-void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
-  count(bytes, __builtin_return_address(0));
-  return __libc_memalign(alignment, bytes);
-}
-int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noexcept {
-  count(bytes, __builtin_return_address(0));
-  *result = __libc_memalign(alignment, bytes);
-  return *result == nullptr ? ENOMEM : 0;
-}
-}
-
-// In addition to malloc, so that the caller is known.
-void* operator new(std::size_t bytes) {
-  count(bytes, __builtin_return_address(0));
-  void* memory = __libc_malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  count(bytes, __builtin_return_address(0));
-  void* memory = __libc_memalign(static_cast<std::size_t>(alignment), bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { __libc_free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { __libc_free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { __libc_free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { __libc_free(memory); }
 
 namespace trireme::runtime {
 namespace {
+
+bool takes_images(const train::Compiled& compiled) {
+  return compiled.roles.front().module.graph("micro").find_input("images").has_value();
+}
 
 data::Batch batch_for(const train::Config& c, bool images) {
   data::Batch batch;
@@ -131,60 +48,67 @@ data::Batch batch_for(const train::Config& c, bool images) {
   return batch;
 }
 
-// Steps that are counted. What they may allocate is stated per thread of compute, of each rank:
-//  - the first step prepares what libraries keep for a thread, and what grows to its size once;
-//  - on a busy machine a thread may get its first piece of work only later: so may a few of the following steps;
+// What is counted is run twenty times. What that may allocate is stated per thread of compute, of each rank:
+//  - the first run prepares what libraries keep for a thread, and what grows to its size once;
+//  - on a busy machine a thread may get its first piece of work only later: so may a few of the following runs;
 //  - the others allocate nothing.
 constexpr std::int64_t kCounted = 20;
-constexpr std::size_t kFirstStep = std::size_t{4} << 10;
+constexpr std::size_t kFirstRun = std::size_t{4} << 10;
 constexpr std::size_t kThreads = 2;
 
 struct Counted {
-  std::size_t first_bytes = 0;    // of the first step
-  std::vector<std::size_t> each;  // allocations of each step
+  std::size_t first_bytes = 0;    // of the first run
+  std::vector<std::size_t> each;  // allocations of each run
   std::size_t later_bytes = 0;    // of all but the first
+  std::size_t largest_later = 0;  // allocation of those
   std::size_t offloaded = 0;      // bytes of the plan that wait elsewhere
   std::size_t steady() const { return *std::min_element(each.begin() + 1, each.end()); }
-  std::ptrdiff_t allocating() const {  // of the later steps
+  std::ptrdiff_t allocating() const {  // of the later runs
     return std::count_if(each.begin() + 1, each.end(), [](std::size_t n) { return n > 0; });
   }
 };
 
-Counted allocations_of_steps(train::Config c, const std::function<void(train::Compiled&)>& rework = {}) {
-  const train::Registry registry;
-  train::resolve_model(c, c.model.vocab, registry.models);
-  train::Compiled compiled = train::compile(c, registry, {.threads = kThreads});
-  if (rework) rework(compiled);
-  train::Session session(compiled, kThreads);
-  session.initialize(1);
-  const data::Batch batch = batch_for(c, compiled.roles.front().module.graph("micro").find_input("images").has_value());
+Counted count_runs(const std::function<void(std::int64_t)>& run) {
   Counted result;
-  result.each.reserve(kCounted);
-  result.offloaded = compiled.tier_bytes(program::kDiskTier);
-  for (std::int64_t step = 0; step < kCounted; ++step) {
-    allocations = 0;
-    allocated = 0;
-    counting = true;
-    session.step(batch, step, 1e-3, 1);
-    counting = false;
-    result.each.push_back(allocations);
-    (step == 0 ? result.first_bytes : result.later_bytes) += allocated;
+  for (std::int64_t i = 0; i < kCounted; ++i) {
+    const testing::Allocations made = testing::allocations_of([&] { run(i); });
+    EXPECT_LE(made.largest_in_onednn, testing::most_for_onednn());
+    result.each.push_back(made.calls);
+    (i == 0 ? result.first_bytes : result.later_bytes) += made.bytes;
+    if (i > 0) result.largest_later = std::max(result.largest_later, made.largest);
   }
-  // Its kernels for CPUs without AVX-512 allocate their packing buffers (device/cpu/onednn.h).
-  if (__builtin_cpu_supports("avx512bw") != 0) {
-    EXPECT_LE(largest_in_onednn, 2048U);
-  }
-  fmt::print("first step: {} allocations, {} bytes; then {} ({} bytes)\n", result.each.front(), result.first_bytes,
+  fmt::print("first: {} allocations, {} bytes; then {} ({} bytes)\n", result.each.front(), result.first_bytes,
              fmt::join(std::span(result.each).subspan(1), " "), result.later_bytes);
   return result;
 }
 
-Counted expect_nothing_allocated(const train::Config& c, std::size_t ranks = 1) {
-  const Counted counted = allocations_of_steps(c);
-  EXPECT_LE(counted.first_bytes, ranks * kThreads * kFirstStep);
-  EXPECT_LE(counted.later_bytes, ranks * kThreads * kFirstStep);
+void expect_nothing(const Counted& counted, std::size_t ranks = 1) {
+  EXPECT_LE(counted.first_bytes, ranks * kThreads * kFirstRun);
+  EXPECT_LE(counted.later_bytes, ranks * kThreads * kFirstRun);
   EXPECT_LE(counted.allocating(), static_cast<std::ptrdiff_t>(ranks * kThreads));
   EXPECT_EQ(counted.steady(), 0U);
+}
+
+train::Compiled compiled_for(train::Config c, const train::CompileOptions& options = {.threads = kThreads}) {
+  static const train::Registry registry;
+  train::resolve_model(c, c.model.vocab, registry.models);
+  return train::compile(c, registry, options);
+}
+
+Counted allocations_of_steps(const train::Config& c, const std::function<void(train::Compiled&)>& rework = {}) {
+  train::Compiled compiled = compiled_for(c);
+  if (rework) rework(compiled);
+  train::Session session(compiled, kThreads);
+  session.initialize(1);
+  const data::Batch batch = batch_for(c, takes_images(compiled));
+  Counted counted = count_runs([&](std::int64_t step) { session.step(batch, step, 1e-3, 1); });
+  counted.offloaded = compiled.tier_bytes(program::kDiskTier);
+  return counted;
+}
+
+Counted expect_nothing_allocated(const train::Config& c, std::size_t ranks = 1) {
+  const Counted counted = allocations_of_steps(c);
+  expect_nothing(counted, ranks);
   return counted;
 }
 
@@ -202,12 +126,11 @@ train::Config small(const char* family) {
 }
 
 TEST(Allocation, TheCounterWorks) {
-  allocations = 0;
-  counting = true;
-  std::vector<int> some(100);
-  counting = false;
-  EXPECT_GE(allocations, 1U);
+  std::vector<int> some;
+  const testing::Allocations counted = testing::allocations_of([&] { some.resize(100); });
   EXPECT_EQ(some.size(), 100U);
+  EXPECT_EQ(counted.calls, 1U);
+  EXPECT_EQ(counted.bytes, 100 * sizeof(int));
 }
 
 // A fault that is planted: one kernel of the step takes a gibibyte behind the plan's back, and gives it back.
@@ -239,11 +162,10 @@ std::size_t largest_of_batches(const std::shared_ptr<const data::Dataset>& image
   for (int i = 0; i < 20; ++i) loader.next();
   // Nobody takes any for a moment, so that it has read as far ahead as it may and made all of its batches.
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  largest = 0;
-  counting = true;
-  for (int i = 0; i < 20; ++i) loader.next();
-  counting = false;
-  return largest;
+  return testing::allocations_of([&] {
+           for (int i = 0; i < 20; ++i) loader.next();
+         })
+      .largest;
 }
 
 // Batches are used again: a loader has as many as it reads ahead, and makes no more.
@@ -286,7 +208,7 @@ TEST(Allocation, AFirstStepThatAllocatesIsFound) {
             std::free(secret);
           });
   });
-  EXPECT_GT(found.first_bytes, kThreads * kFirstStep);
+  EXPECT_GT(found.first_bytes, kThreads * kFirstRun);
   EXPECT_EQ(found.steady(), 0U);
 }
 
@@ -332,6 +254,110 @@ TEST(Allocation, StepsThatOffloadAllocateNothing) {
     c.memory.offload_policy = "all";
     EXPECT_GT(expect_nothing_allocated(c).offloaded, 0U);
   }
+}
+
+// Networks on images, which have kernels of their own.
+TEST(Allocation, StepsOnImagesAllocateNothing) {
+  for (const char* family : {"mlp", "convnet"}) {
+    SCOPED_TRACE(family);
+    train::Config c = small(family);
+    c.model.width = 16;
+    c.model.image = 16;
+    expect_nothing_allocated(c);
+  }
+}
+
+TEST(Allocation, StepsThatCompressGradientsAllocateNothing) {
+  for (const auto& [by, optimizer] : {std::pair("bf16", "adamw"),
+                                      {"int8", "adamw"},
+                                      {"onebit", "sgd"},
+                                      {"onebit", "adamw"},
+                                      {"topk:0.1", "sgd"},
+                                      {"powersgd:2", "adamw"}}) {
+    SCOPED_TRACE(fmt::format("{} {}", by, optimizer));
+    train::Config c = small("gpt2");
+    c.parallel.mesh = "dp=2";
+    c.parallel.compress = by;
+    c.train.optimizer = optimizer;
+    const bool warms_up =
+        c.parallel.compress == train::Compress::onebit || c.parallel.compress == train::Compress::topk;
+    if (warms_up) c.parallel.compress_warmup = 1;
+    train::check(c);
+    c.train.micro_batch = 1;
+    expect_nothing_allocated(c, 2);
+  }
+}
+
+// What servers are asked and answer is kept in small containers; what is pushed and pulled lies in the plan.
+TEST(Allocation, StepsWithServersAllocateNoTensors) {
+  train::Config c = small("gpt2");
+  c.parallel.mesh = "dp=2";
+  c.parallel.server = "sync";
+  c.train.micro_batch = 1;
+  c.model.width = 128;  // tensors of 64 KiB
+  constexpr std::size_t kMessage = 1024;
+  EXPECT_LE(allocations_of_steps(c).largest_later, kMessage);
+}
+
+TEST(Allocation, StepsThatPruneAllocateNothing) {
+  for (const char* method : {"magnitude", "random"}) {
+    SCOPED_TRACE(method);
+    train::Config c = small("gpt2");
+    c.prune.method = method;
+    c.prune.schedule = "gradual";
+    c.prune.begin = 1;
+    c.prune.end = 8;
+    c.prune.every = 2;
+    expect_nothing_allocated(c);
+  }
+}
+
+TEST(Allocation, StepsThatDistilAllocateNothing) {
+  train::Config c = small("gpt2");
+  c.distil.teacher = source_dir() + "/tests/reference/distil_teacher";
+  c.distil.hidden = 0.3;
+  expect_nothing_allocated(c);
+}
+
+TEST(Allocation, EvaluationAllocatesNothing) {
+  for (const char* family : {"gpt2", "llama", "resnet"}) {
+    SCOPED_TRACE(family);
+    train::Config c = small(family);
+    c.train.batch = 2;
+    if (c.model.family == "resnet") {
+      c.model.layers = 18;
+      c.model.width = 8;
+      c.model.image = 32;
+    }
+    const train::Compiled compiled = compiled_for(c);
+    train::Session session(compiled, kThreads);
+    session.initialize(1);
+    const data::Batch batch = batch_for(c, takes_images(compiled));
+    expect_nothing(count_runs([&](std::int64_t) { session.evaluate(batch); }));
+    if (takes_images(compiled)) continue;
+    const std::span<const std::int32_t> row = std::span(batch.tokens).first(static_cast<std::size_t>(c.model.context));
+    expect_nothing(count_runs([&](std::int64_t) { session.predict(row); }));
+  }
+}
+
+TEST(Allocation, GenerationAllocatesNothing) {
+  const std::vector<std::int32_t> prompt(24, 1);
+  for (const char* family : {"gpt2", "llama"})
+    for (const char* cache : {"full", "int8"}) {
+      SCOPED_TRACE(fmt::format("{} {}", family, cache));
+      train::Config c = small(family);
+      c.model.context = 64;
+      c.train.batch = c.train.micro_batch = 1;
+      c.memory.kv_cache = cache;
+      const train::Compiled compiled =
+          compiled_for(c, {.threads = kThreads, .purpose = train::Purpose::generate, .sequence = 60});
+      train::Session session(compiled, kThreads);
+      session.initialize(1);
+      expect_nothing(count_runs([&](std::int64_t i) {
+        session.decode(prompt, 0);
+        session.decode(std::span(prompt).first(1), 24 + i);
+      }));
+    }
 }
 
 }  // namespace

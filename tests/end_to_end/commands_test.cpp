@@ -132,6 +132,8 @@ TEST_F(Commands, DumpedPassesReplaceThoseOfAnEarlierRun) {
   expect_parts(refused(with({})), {"--dump-passes=passes", "01-notes.txt is there, and is no dump of trireme"});
   std::sort(kept.begin(), kept.end());
   EXPECT_EQ(names_in("passes"), kept);
+  expect_part(refused({"train", "tiny.toml", "--dry-run", "--dump-passes=text.txt"}),
+              "--dump-passes=text.txt: that is there, and is no folder");
 }
 
 TEST_F(Commands, MemoryForScriptsSaysWhatIsShort) {

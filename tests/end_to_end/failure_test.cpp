@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 
 #include "end_to_end/program.h"
@@ -47,6 +49,31 @@ class NotFinite : public Program {
     EXPECT_EQ(state("run", bad - 1), state("good", bad - 1));
   }
 };
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Before it starts, a run is refused that the process has no room for.
+TEST_F(Program, LimitsOfTheProcessAreRoomToo) {
+  const auto limited = [&](const std::string& limit, const std::string& words) {
+    const std::string command =
+        "cd " + folder().string() + " && ulimit " + limit + " && " + program_path() + " train tiny.toml " + words;
+    const int status = std::system((command + " > out.txt 2> err.txt").c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  const std::string large = "--output.dir=run --model.width=512 --model.layers=8 --model.heads=8 ";
+  for (const char* limit : {"-v 400000", "-d 300000"}) {
+    EXPECT_EQ(limited(limit, large), 2) << read("out.txt") << read("err.txt");
+    expect_parts(read("err.txt"), {"error: the run needs ", std::string(", and ulimit ").append(limit, 2) + " = ",
+                                   " leaves ", "`trireme memory` shows what takes it"});
+    EXPECT_FALSE(exists("run"));
+    EXPECT_EQ(limited(limit, large + "--dry-run"), 0) << read("err.txt");
+    expect_part(read("out.txt"), "NOT RUN HERE");
+    EXPECT_EQ(limited(limit, "--output.dir=small --overwrite"), 0) << read("err.txt");
+  }
+  // Threads have stacks.
+  EXPECT_EQ(limited("-v 250000", "--output.dir=run --runtime.threads=4 --parallel.mesh=dp=4"), 2) << read("err.txt");
+  expect_part(read("err.txt"), "ulimit -v = ");
+}
+#endif
 
 // What is left is no model whose loss is anything.
 TEST_F(NotFinite, AModelThatHasGoneBadHasNoLoss) {

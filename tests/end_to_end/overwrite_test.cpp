@@ -111,6 +111,19 @@ TEST_F(Overwrite, AHuggingFaceFolderDoesNotBecomeARun) {
               "hf holds a run, which the other commands take as it is; there is a config.json too");
 }
 
+// What names a run's own file by mistake leaves it, also where other files of its kind are replaced.
+TEST_F(Overwrite, FilesOfARunAreNotReplaced) {
+  train("run");
+  expect_kept("run", {"memory", "tiny.toml", "--brief", "--plan-out=run/plan.toml"},
+              "--plan-out run/plan.toml: that is the plan of the run in run; name another file");
+  for (int times = 0; times < 2; ++times) done({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"});
+  for (const char* file : {"run/config.toml", "run/metrics.jsonl"})
+    expect_kept("run", {"tokenize", "--train=300", std::string("--out=") + file, "text.txt", "--overwrite"},
+                std::string("--out ") + file + ": that is there, and is no tokenizer; name another file");
+  for (int times = 0; times < 2; ++times)
+    done({"tokenize", "--train=300", "--out=tokenizer.json", "text.txt", "--overwrite"});
+}
+
 // Only a link of that name is the program's own.
 TEST_F(Overwrite, WhatAPersonCalledLatestStays) {
   fs::create_directory(path("runs"));

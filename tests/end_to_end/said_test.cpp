@@ -136,6 +136,17 @@ TEST_F(Said, MemoryCountsServers) {
   }
 }
 
+// What a family or a tokenizer decides is said next to the 0 that leaves it to them.
+TEST_F(Said, ConfigShowsWhatIsDecided) {
+  const std::string config = done({"config", "tiny.toml"}).out;
+  expect_parts(config, {"\nffn = 0  # 64 here\n", "\nvocab = 0  # 256 here\n", "\nwidth = 16\n"});
+  write("shown.toml", config);
+  EXPECT_EQ(done({"config", "shown.toml"}).out, config);
+  expect_parts(done({"config", "tiny.toml", "--model.ffn=48", "--model.vocab=300"}).out,
+               {"\nffn = 48\n", "\nvocab = 300\n"});
+  expect_part(done({"config", "tiny.toml", "--data.text=[]", "--data.tokens=none.bin"}).out, "\nvocab = 0\n");
+}
+
 // The quickstart shows two stages; a model or data of one's own trains on what is asked for.
 TEST_F(Said, QuickstartGivesWayToWhatIsNamed) {
   const auto config = [&](const std::vector<std::string>& words) {

@@ -56,6 +56,13 @@ TEST_F(Used, KeysOfTrainingAreWarnedOfByName) {
   expect_part(refused({"eval", "--from=run", "--train.lr=fast"}), "train.lr");
 }
 
+TEST_F(Used, WhatIsMissingIsSaidOfTheCommand) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  done({"export", "run", "hf"});
+  expect_part(refused({"eval", "--from=hf"}), "there is nothing to evaluate: name text in data.text");
+  expect_part(refused({"train", "hf", "--output.dir=more"}), "there is nothing to train on: name text in data.text");
+}
+
 // A run's paths are those of where it was started, wherever it is used from; the command line's are those of now.
 TEST_F(Used, FromAnotherFolder) {
   done({"train", "tiny.toml", "--output.dir=run"});

@@ -22,7 +22,8 @@ struct GuardedOptions {
 };
 
 // Lowers graph "micro" of a module without state, gives every buffer its own place with guard bytes on both sides, runs
-// it, and fails the test when a guard byte changed. Outputs in the order of the graph's outputs.
+// it twice or more, and fails the test when a guard byte changed, or when kernels still allocate memory after the first
+// run, or much in it. Outputs in the order of the graph's outputs.
 std::vector<Tensor> run_guarded(const ir::Module& module, const std::map<std::string, Tensor>& inputs,
                                 const GuardedOptions& options);
 

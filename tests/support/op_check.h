@@ -28,7 +28,7 @@ struct Tensor {
 //   - every free factor of the op's sharding rule: cut in two, pieces concatenated (or summed) equal the whole;
 //   - every free factor that may be padded (ir::Traits::pads): with zeros behind its elements the results are the same
 //     there, and zeros behind them;
-//   - kernels stay inside their buffers (guard bytes around each).
+//   - kernels stay inside their buffers (guard bytes around each), and allocate nothing (support/allocations.h).
 struct OpCase {
   std::string op;
   std::vector<TensorType> inputs;  // TensorType::none() for an absent optional operand

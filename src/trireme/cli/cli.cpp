@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "trireme/cli/commands.h"
@@ -18,6 +19,7 @@
 #include "trireme/cli/signals.h"
 #include "trireme/comm/mpi/session.h"
 #include "trireme/core/error.h"
+#include "trireme/core/process_limits.h"
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
 #include "trireme/program/schedule/generate.h"
@@ -248,6 +250,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_doctor(commands, context);
   add_completion(commands, context);
   point_to_keys(app);
+  allocate_within_limits();
   try {
     if (arguments.empty()) {
       say(stdout, wrapped_help(app.help(), help_width()));
@@ -284,6 +287,11 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
     return report(e);
   } catch (const std::bad_alloc&) {
     return report(Error(Error::Kind::failure, "out of memory"));
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::resource_unavailable_try_again) return report(Error(Error::Kind::failure, e.what()));
+    return report(Error(Error::Kind::failure,
+                        "cannot start a thread: the system has no room for more (ulimit -u, -v and "
+                        "-d say how much this process may have)"));
   } catch (const std::exception& e) {
     return report(Error(Error::Kind::failure, e.what()));
   }

@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <filesystem>
 
 #include "trireme/cli/commands.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/data/tokenizer/tokenizer.h"
+#include "trireme/train/compile.h"
 #include "trireme/train/config.h"
 
 namespace trireme::cli {
@@ -14,6 +17,30 @@ struct ConfigArguments {
   bool names = false;
 };
 
+// Keys whose value the model's family, or the text's tokenizer, decides: a comment says which it is.
+std::string with_decided(const train::Config& config, const models::Families& families) {
+  train::Config used = config;
+  try {
+    const bool text = config.data.tokens.empty() && !families.at(config.model.family).images;
+    train::resolve_model(used, text ? data::open_tokenizer(config.data.tokenizer)->vocab() : 0, families);
+  } catch (const Error&) {
+    return train::to_toml(config);  // what is wrong is for the run to say
+  }
+  const std::vector<std::string> decided = train::differing_keys(config, used);
+  std::string text;
+  std::string section;
+  for (const std::string& line : split(train::to_toml(config), '\n')) {
+    if (line.starts_with('[')) section = line.substr(1, line.find(']') - 1);
+    const std::string key = section + "." + line.substr(0, line.find(' '));
+    text += line;
+    if (std::find(decided.begin(), decided.end(), key) != decided.end())
+      text += fmt::format("  # {} here", train::value_text(used, key));
+    text += '\n';
+  }
+  while (text.ends_with("\n\n")) text.pop_back();
+  return text;
+}
+
 // What `trireme train` would run with, given the same words; without any, every key and what it means.
 int show(const Context& context, const ConfigArguments& a) {
   const models::Families& families = context.registry->models;
@@ -24,8 +51,8 @@ int show(const Context& context, const ConfigArguments& a) {
   }
   std::error_code unknown;
   if (!context.overrides.empty() || std::filesystem::exists(name, unknown)) {
-    fmt::print("{}",
-               train::to_toml(train::load_config(name.empty() ? "quickstart" : name, context.overrides, families)));
+    fmt::print("{}", with_decided(train::load_config(name.empty() ? "quickstart" : name, context.overrides, families),
+                                  families));
     return 0;
   }
   if (name.empty()) {

@@ -66,7 +66,7 @@ int evaluate(const Context& context, const EvalArguments& a, train::Config confi
                                 {"--batches", std::to_string(a.batches)},
                                 device_fact(config)},
                                *world);
-  const data::Data data = train::open_data(config, context.registry->models);
+  const data::Data data = train::open_data(config, context.registry->models, {}, "evaluate");
   if (!data.eval) refuse("nothing is held out: name data.eval, or set data.holdout above 0");
   if (world != nullptr) train::check_same_data(data, *world);
   train::TrainedModel model(config, *context.registry,

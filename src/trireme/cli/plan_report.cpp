@@ -167,6 +167,11 @@ void check_plan_out(const std::string& option, const std::string& file) {
   std::error_code unknown;
   if (std::filesystem::exists(file, unknown) && !train::is_plan(file))
     refuse("{} {}: that is there, and is no plan; name another file", option, file);
+  // By its own plan a run is resumed.
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  if (std::filesystem::exists(file, unknown) && train::holds_run(folder))
+    refuse("{} {}: that is the plan of the run in {}; name another file", option, file,
+           std::filesystem::path(file).parent_path().string());
   train::check_writable(std::filesystem::absolute(file).parent_path(), fmt::format("{} {}", option, file));
 }
 

@@ -122,8 +122,20 @@ int encode_files(const TokenizeArguments& a) {
   return 0;
 }
 
+// --overwrite is for a tokenizer that is there, not for what else a slip of the fingers names.
+void check_tokenizer(const std::string& out) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(out, unknown) || std::filesystem::file_size(out, unknown) == 0) return;
+  try {
+    data::open_tokenizer(std::filesystem::absolute(out).string());
+  } catch (const Error&) {
+    refuse("--out {}: that is there, and is no tokenizer; name another file", out);
+  }
+}
+
 int train_vocabulary(const TokenizeArguments& a) {
   check_output(a);
+  check_tokenizer(a.out);
   const std::vector<data::TextFile> files = input_files(a);
   std::uint64_t bytes = 0;
   for (const data::TextFile& file : files) bytes += file.bytes;

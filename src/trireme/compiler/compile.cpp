@@ -18,6 +18,15 @@
 namespace trireme::compiler {
 namespace {
 
+// It stays as long as the run: what passes took out of it leaves no room behind.
+void shrink(ir::Module& module) {
+  for (ir::Graph& graph : module.graphs) {
+    graph.nodes.shrink_to_fit();
+    graph.values.shrink_to_fit();
+  }
+  module.states.shrink_to_fit();
+}
+
 // Adds the names of what its forward phase makes to `forward`, where some of it is to be recomputed.
 Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir::Module& common,
                   const passes::Places& places, const StepOrder& order, std::set<std::string>& forward,
@@ -43,6 +52,7 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
     run.from = std::exchange(run.until, "");
   }
   passes.run(role.module, run);
+  shrink(role.module);
   // Program passes are numbered on from the graph passes.
   RoleBuilder builder(role, plan, plan.mesh.ranks() / plan.stages(),
                       {dump, passes.names().size() + 1, options.on_pass});

@@ -44,6 +44,9 @@ std::vector<fs::path> dumps_in(const fs::path& folder) {
 }  // namespace
 
 void remove_dumps(const fs::path& folder) {
+  std::error_code unknown;
+  if (fs::exists(folder, unknown) && !fs::is_directory(folder, unknown))
+    refuse("--dump-passes={}: that is there, and is no folder; name another", folder.string());
   const std::vector<fs::path> dumps = dumps_in(folder);
   // All are looked at before one is removed.
   for (const fs::path& path : dumps) {

@@ -41,6 +41,10 @@ void RoleBuilder::lower(const std::string& name, const std::string& body, progra
   role_.arena_bytes = std::max(role_.arena_bytes, p.arena_bytes);
   for (std::size_t tier = 1; tier < role_.tier_bytes.size(); ++tier)
     role_.tier_bytes[tier] = std::max(role_.tier_bytes[tier], p.tier_bytes[tier]);
+  // It stays as it is, as long as the run.
+  p.instructions.shrink_to_fit();
+  p.buffers.shrink_to_fit();
+  p.values.shrink_to_fit();
   role_.programs.push_back(std::move(p));
 }
 

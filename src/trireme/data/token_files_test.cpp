@@ -130,6 +130,66 @@ TEST(Tokens, WiderIdsOfLargeVocabulariesAreRecognised) {
   expect_contains(refused_tokens(folder.write_tokens("masked.i64", masked), 65536), "looks like int64");
 }
 
+std::string bytes_of(const auto& tokens) {
+  std::string bytes(tokens.size() * sizeof tokens[0], '\0');
+  std::memcpy(bytes.data(), tokens.data(), bytes.size());
+  return bytes;
+}
+
+// A copy that broke off, or a few bytes before the first token: what is read of it as uint16 would be half zeros.
+TEST(Tokens, WiderTokensOfFilesThatAreNotWholeAreRecognised) {
+  const Folder folder;
+  const std::string u32 = bytes_of(spread_ids<std::uint32_t>(2000, 50000));
+  const std::string i64 = bytes_of(spread_ids<std::int64_t>(2000, 50000));
+  const std::string odd = "\x34\x12\x78\x56";
+  const auto expect = [&](const std::string& bytes, const std::string& type) {
+    const std::string path = folder.write("cut.bin", bytes);
+    for (const char* given : {"auto", "uint16", "uint32"}) {
+      if (given == type) continue;
+      SCOPED_TRACE(fmt::format("{} bytes of {} as {}", bytes.size(), type, given));
+      const std::string wrong = refused_tokens(path, 50000, given);
+      expect_contains(wrong, "looks like " + type);
+      expect_contains(wrong, "token_type = \"" + type + "\", and mend the file: its " + std::to_string(bytes.size()) +
+                                 " bytes are no whole number of those");
+    }
+    expect_contains(refused_tokens(path, 50000, type.c_str()), "no whole number of");
+  };
+  for (const std::size_t more : {1, 2, 3}) {
+    expect(u32 + u32.substr(0, more), "uint32");
+    expect(odd.substr(0, more) + u32, "uint32");
+  }
+  for (const std::size_t more : {2, 4, 6}) expect(i64 + i64.substr(0, more), "int64");
+  for (const std::size_t more : {2, 4}) expect(odd.substr(0, more) + i64, "int64");
+  // Ids of a large vocabulary too.
+  expect(bytes_of(spread_ids<std::uint32_t>(2000, 128000)) + odd.substr(0, 2), "uint32");
+  // An odd number of 32-bit tokens is nothing else, and neither are narrow ones.
+  EXPECT_GT(samples_of(folder.write("odd.bin", u32.substr(0, u32.size() - 4)), 70000, "auto"), 0);
+  for (const std::uint32_t below : {5U, 32U, 65U, 256U, 50257U, 65536U})
+    for (const std::size_t tokens : {33U, 34U, 35U, 4001U, 4002U, 4003U})
+      EXPECT_GT(samples_of(folder.write_tokens("n.u16", spread_ids<std::uint16_t>(tokens, below)), 65536, "auto"), 0);
+}
+
+// Padding says nothing, wherever it is.
+TEST(Tokens, WiderTokensBehindPaddingAreRecognised) {
+  const Folder folder;
+  constexpr std::size_t kPadding = 160 << 10;  // bytes
+  const auto padded = [&](std::size_t before, const std::string& tokens, std::size_t behind) {
+    return folder.write("padded.bin", std::string(before, '\0') + tokens + std::string(behind, '\0'));
+  };
+  const std::string u32 = bytes_of(spread_ids<std::uint32_t>(60000, 50000));
+  for (const auto& [before, behind] : {std::pair{kPadding, std::size_t{0}}, {0, kPadding}, {kPadding, kPadding}}) {
+    expect_contains(refused_tokens(padded(before, u32, behind), 50000), "looks like uint32");
+    expect_contains(refused_tokens(padded(before, u32 + "xx", behind), 50000), "looks like uint32");
+    const std::string narrow = bytes_of(spread_ids<std::uint16_t>(120000, 50000));
+    EXPECT_GT(samples_of(padded(before, narrow, behind), 50000, "auto"), 0);
+    EXPECT_GT(samples_of(padded(before, narrow + "xx", behind), 50000, "auto"), 0);
+  }
+  // Numbers that are few next to so much padding decide nothing.
+  EXPECT_GT(
+      samples_of(padded(kPadding, bytes_of(spread_ids<std::uint16_t>(3000, 50000)), 3 * kPadding + 2), 50000, "auto"),
+      0);
+}
+
 TEST(Tokens, VocabularyIsNamedWhereTheTypeIsRight) {
   const Folder folder;
   std::vector<std::uint32_t> tokens = spread_ids<std::uint32_t>(20000, 127000);

@@ -10,14 +10,14 @@
 namespace trireme::data {
 
 // Raw token files do not say what they hold, and what is read in another width trains without an error. Says what the
-// first bytes look like instead, and what to do about it, where they hardly can be tokens of `type`: wider integers, a
-// NumPy file, text. Nothing where they may well be. `given`: a person says that they are of `type`, and only
-// overwhelming evidence counts against it: some hundred numbers whose upper parts are all 0, or are small where many
-// different lower ones are found.
+// bytes look like instead, at their beginning, middle and end, and what to do about it, where they hardly can be tokens
+// of `type`: wider integers, whole or cut off within one, a NumPy file, text. Nothing where they may well be. `given`:
+// a person says that they are of `type`, and only overwhelming evidence counts against it: some hundred numbers whose
+// upper parts are all 0, or are small where many different lower ones are found.
 std::optional<std::string> looks_otherwise(std::span<const std::byte> bytes, TokenType type, bool given,
                                            const OptionNames& names = {});
 
-// The wider type, if any, that the first bytes look like.
+// The wider type, if any, that the bytes look like.
 std::optional<TokenType> looks_wider(std::span<const std::byte> bytes, TokenType type, bool given);
 
 }  // namespace trireme::data

@@ -60,10 +60,14 @@ Attributes::Attributes(std::initializer_list<std::pair<std::string, Attribute>> 
 void Attributes::set(std::string name, Attribute value) {
   const auto at = std::lower_bound(entries_.begin(), entries_.end(), name,
                                    [](const auto& e, const std::string& n) { return e.first < n; });
-  if (at != entries_.end() && at->first == name)
+  if (at != entries_.end() && at->first == name) {
     at->second = std::move(value);
-  else
-    entries_.insert(at, {std::move(name), std::move(value)});
+  } else {
+    // Every node has some, and mostly as many as it will ever have: no room is kept for more.
+    const auto place = at - entries_.begin();
+    entries_.reserve(entries_.size() + 1);
+    entries_.insert(entries_.begin() + place, {std::move(name), std::move(value)});
+  }
 }
 
 const Attribute* Attributes::find(std::string_view name) const {

@@ -211,13 +211,13 @@ std::optional<ValueId> Graph::find_output(std::string_view wanted) const {
 
 void Graph::compact() {
   std::vector<ValueId> renamed(values.size(), kNone);
-  std::vector<ValueInfo> kept;
+  std::vector<ValueId> order;
   const auto keep = [&](ValueId& id) {
     if (id == kNone) return;
     ValueId& target = renamed[static_cast<std::size_t>(id)];
     if (target == kNone) {
-      target = static_cast<ValueId>(kept.size());
-      kept.push_back(std::move(value(id)));
+      target = static_cast<ValueId>(order.size());
+      order.push_back(id);
     }
     id = target;
   };
@@ -228,6 +228,9 @@ void Graph::compact() {
   }
   for (Write& write : writes) keep(write.value);
   for (Output& output : outputs) keep(output.value);
+  std::vector<ValueInfo> kept;
+  kept.reserve(order.size());
+  for (const ValueId id : order) kept.push_back(std::move(value(id)));
   values = std::move(kept);
   names_.clear();
 }

@@ -1,15 +1,20 @@
 #include "trireme/ops/all.h"
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "support/allocations.h"
+#include "support/guarded.h"
 #include "support/source_dir.h"
 #include "trireme/core/error.h"
 #include "trireme/device/kernel.h"
+#include "trireme/ir/builder.h"
 
 namespace trireme::ops {
 namespace {
@@ -53,6 +58,44 @@ TEST(Builtin, InferRefusesMissingOperands) {
     if (op.composite() || op.operands.empty()) continue;
     EXPECT_THROW(op.infer(ir::Types(op.operands.size(), TensorType::none()), defaults(op)), Error) << op.name;
   }
+}
+
+// What every test of an op would say: the fault is planted in a kernel that takes memory of its own, and gives it back.
+TEST(Builtin, AKernelThatAllocatesIsFound) {
+  if (!testing::allocations_are_counted()) GTEST_SKIP() << "the sanitizers bring an allocator of their own";
+  if (testing::test_device() != device::Kind::cpu) GTEST_SKIP() << "counted on CPUs";
+  static ir::OpDef faulty = registry().at("relu");
+  static ir::Module module;
+  static std::size_t bytes = std::size_t{1} << 30;
+  faulty.kernels.at(device::Kind::cpu).prepare =
+      [sound = registry().at("relu").kernels.at(device::Kind::cpu).prepare](const ir::KernelSpec& spec) {
+        return device::make_kernel([kernel = sound(spec)](const device::Launch& launch) {
+          kernel->launch(launch);
+          auto* volatile secret = static_cast<char*>(std::malloc(bytes));
+          *secret = 1;
+          std::free(secret);
+        });
+      };
+  module.registry = &registry();
+  const ir::Builder b(module, "micro");
+  const TensorType type{DType::f32, {4, 4}};
+  const ir::Value x = b.input("x", type);
+  ir::Graph& graph = module.graph("micro");
+  graph.outputs.push_back({"y", graph.add(faulty, {x.id()}, {}, "y").front()});
+  static const std::map<std::string, testing::Tensor> inputs = {{"x", testing::Tensor::zeros(type)}};
+  ::testing::TestPartResultArray failures;
+  {
+    const ::testing::ScopedFakeTestPartResultReporter reporter(
+        ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
+    testing::run_guarded(module, inputs, {});
+  }
+  ASSERT_GT(failures.size(), 0);
+  EXPECT_NE(std::string(failures.GetTestPartResult(failures.size() - 1).message())
+                .find("whenever it runs: 1 times, 1073741824 bytes"),
+            std::string::npos);
+  // However little it is.
+  bytes = 1;
+  EXPECT_NONFATAL_FAILURE(testing::run_guarded(module, inputs, {}), "whenever it runs: 1 times, 1 bytes");
 }
 
 TEST(Builtin, InPlaceClaimsNameOperandsThatExist) {

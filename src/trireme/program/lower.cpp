@@ -363,7 +363,9 @@ class Lowering {
     launch.phase = node.phase;
     launch.micro = run.micro;
     launch.chunk = node.stage;
+    launch.inputs.reserve(node.inputs.size());
     for (const ValueId id : node.inputs) launch.inputs.push_back(run.operand(id));
+    launch.outputs.reserve(node.outputs.size());
     std::vector<std::pair<Operand, Operand>> sums;  // made here, kept in another tier
     for (const ValueId id : node.outputs) {
       Operand to = direct_target(run, node, id, launch.sum);

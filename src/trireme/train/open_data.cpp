@@ -21,14 +21,14 @@ bool reads_headers_unasked(const Config& config) {
 }
 
 // Text that is not there, and text that the weights' tokenizer cannot read.
-void check_text(const Config& config, const LogSink& sink) {
+void check_text(const Config& config, const LogSink& sink, const char* use) {
   const data::DataConfig& data = config.data;
   if (!data.tokens.empty()) return;
   const std::string& from = config.init.from;
   const OptionNames& names = config.names;
   const bool headers = reads_headers_unasked(config);
   if (data.text.empty() || (headers && !from.empty()))
-    refuse("there is nothing to train on: name text in {}, or token files in {}", names.text, names.tokens);
+    refuse("there is nothing to {}: name text in {}, or token files in {}", use, names.text, names.tokens);
   if (headers)
     log(sink, LogLevel::warning,
         "no data was named: the model reads this machine's C++ headers, the quickstart's text. Name your own files in "
@@ -44,9 +44,10 @@ void check_text(const Config& config, const LogSink& sink) {
 
 }  // namespace
 
-data::Data open_data(Config& config, const models::Families& families, const data::OpenOptions& options) {
+data::Data open_data(Config& config, const models::Families& families, const data::OpenOptions& options,
+                     const char* use) {
   models::ModelConfig& c = config.model;
-  if (!families.at(c.family).images) check_text(config, options.log);
+  if (!families.at(c.family).images) check_text(config, options.log, use);
   // Synthetic images are made to order.
   const bool files = config.data.images != "synthetic";
   const auto asked = [&](const char* key, std::int64_t value) { return files && !config.is_given(key) ? 0 : value; };

@@ -25,7 +25,8 @@ constexpr std::uint64_t kGpu = 576 * kMiB;                // of a GPU: context, 
 constexpr std::uint64_t kRecorded = 10 * kKiB;            // of a GPU, for each instruction of a recorded step
 constexpr std::uint64_t kFlush = 256 * kMiB;              // of a GPU, while algorithms are tried (device/cuda/gemm.cpp)
 constexpr std::uint64_t kThread = kMiB;                   // stack, allocator and what libraries keep for each
-constexpr std::uint64_t kInstruction = 3 * kKiB;          // of a program, with the graph that it was lowered from
+constexpr std::uint64_t kNode = 5 * kKiB;                 // of a role's graphs, while passes rewrite them too
+constexpr std::uint64_t kInstruction = 3 * kKiB / 2;      // of a role's programs
 constexpr std::uint64_t kRankInstruction = 3 * kKiB / 2;  // prepared by a rank's executor
 
 std::uint64_t bytes_of(const data::Batch& batch) {
@@ -42,6 +43,12 @@ std::uint64_t row_bytes(const data::Dataset& set) {
   std::size_t narrow = batch.images.size();
   for (const data::NamedRows& input : batch.inputs) narrow += input.floats.size();
   return bytes_of(batch) + narrow * sizeof(std::uint16_t);
+}
+
+std::uint64_t nodes(const Role& role) {
+  std::uint64_t sum = 0;
+  for (const ir::Graph& graph : role.module.graphs) sum += graph.nodes.size();
+  return sum;
 }
 
 std::uint64_t instructions(const Role& role) {
@@ -152,7 +159,7 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
 
   add("trace", "spans of runtime.trace", config.runtime.trace.empty() ? 0 : kTraceSpans * sizeof(runtime::Trace::Span));
   std::uint64_t programs = 0;
-  for (const Role& role : compiled.roles) programs += instructions(role) * kInstruction;
+  for (const Role& role : compiled.roles) programs += nodes(role) * kNode + instructions(role) * kInstruction;
   for (int r = first; r < first + ranks; ++r) programs += instructions(compiled.role_of(r)) * kRankInstruction;
   add("programs", "graphs, programs and prepared kernels", programs);
   std::uint64_t kernels = 0;

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "trireme/core/process_limits.h"
 #include "trireme/core/text.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
@@ -136,8 +137,16 @@ void check_machine(const Compiled& compiled, const Site& site, std::string_view 
   if (const std::size_t gpus = device::cuda::gpus().size(); accelerated && gpus > 0)
     check((static_cast<std::size_t>(ranks) + gpus - 1) / gpus * compiled.arena_bytes(),
           planner::memory_of(compiled.device()), "free GPU memory");
-  sum += site.outside * static_cast<std::size_t>(site.alone ? 1 : ranks);
+  const std::size_t processes = site.alone ? 1 : static_cast<std::size_t>(ranks);
+  sum += site.outside * processes;
   check(sum, site.memory > 0 ? site.memory : planner::total_memory(), "memory");
+  if (site.memory > 0) return;
+  // Each process has the limit to itself.
+  constexpr int kOtherThreads = 4;  // a rank's streams, the loader's and the checkpoint's
+  const ProcessLimit limit = process_limit((site.alone ? ranks : 1) * (site.threads + kOtherThreads));
+  if (const std::size_t own = (sum + processes - 1) / processes; own > limit.bytes)
+    found.push_back(fmt::format("{} needs {}, and {} leaves {}; {}", what_needs, format_bytes(own), limit.name,
+                                format_bytes(limit.bytes), way));
 }
 
 // What would fail in the middle of a step.
