@@ -17,6 +17,7 @@
 #include <random>
 
 #include "equivalence/training.h"
+#include "equivalence/trajectory.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
@@ -58,6 +59,8 @@ struct Annotated {
     // Stages need several micro-batches, and take as many of themselves.
     if (ir::parse_mesh(mesh).size_of(ir::kPipelineAxis) > 1) config.train.micro_batch = 6;
     for (const std::string& setting : more) train::apply_setting(config, setting);
+    // No update is skipped.
+    if (config.train.precision == train::Precision::fp16) config.train.loss_scale = 1024;
     return config;
   }
   train::Config config() const {
@@ -69,9 +72,13 @@ struct Annotated {
   }
 };
 
+// In 16 bits like one rank in 16 bits.
 void expect_annotated_like_one_rank(const Annotated& a, std::int64_t steps = 2) {
   SCOPED_TRACE(a.text());
   try {
+    const bool low = a.plain().train.precision != train::Precision::f32;
+    if (low) expect_like_by_distance(a.plain(), a.config(), {.tolerance = kLowPrecision, .steps = steps});
+    if (low) return;
     Trained one(a.plain());
     Trained many(a.config());
     one.train(steps);
@@ -159,6 +166,22 @@ TEST(Annotations, GradientsAreShardedAsTheirParameters) {
     expect_annotated_like_one_rank({"gpt2", "dp=2,tp=2", {{"*.attn.*.weight", "out:tp"}}, zero});
     expect_annotated_like_one_rank({"gpt2", "dp=2,tp=2", {{"*.mlp.*.weight", "out:tp"}}, zero});
   }
+}
+
+// One over dp and another over tp. In 16 bits the copy that the model reads is sharded as its parameter is, which ZeRO
+// cuts once.
+TEST(Annotations, ParametersOfDifferentAxesTrainLikeOneRank) {
+  for (const Annotated& a : {Annotated{"gpt2", "dp=2,tp=2", {{"*.attn.proj.weight", "in:tp"}, {"wpe.weight", "in:dp"}}},
+                             {"llama", "dp=2,tp=2", {{"*.q.weight", "out:tp"}, {"*.v.weight", "out:dp"}}},
+                             {"mlp", "dp=2,tp=2", {{"layers.1.weight", "out:dp"}, {"layers.*.weight", "in:tp"}}},
+                             {"convnet", "dp=2,tp=2", {{"head.weight", "in:dp"}, {"blocks.1.conv.weight", "out:tp"}}}})
+    for (const int zero : {0, 1, 2, 3})
+      for (const char* precision : {"bf16", "fp16"}) {
+        Annotated low = a;
+        low.zero = zero;
+        low.more = {fmt::format("train.precision={}", precision)};
+        expect_annotated_like_one_rank(low);
+      }
 }
 
 TEST(Annotations, MatricesThatDoNotGoTogetherTrainLikeOneRank) {
