@@ -184,6 +184,24 @@ TEST(Annotations, ParametersOfDifferentAxesTrainLikeOneRank) {
       }
 }
 
+// An axis shards the rows of a batch in one place and a weight's dimension in another, which has too few elements for
+// both axes.
+TEST(Annotations, AxesThatMeetInADimensionTooSmallForBothTrainLikeOneRank) {
+  const std::vector<std::string> heads = {"model.kv_heads=2"};
+  for (const Annotated& a :
+       {Annotated{"llama", "dp=2,tp=2", {{"*.q.weight", "out:tp"}, {"*.v.weight", "out:dp"}}, 0, false, heads},
+        {"llama", "dp=2,tp=2", {{"*.q.weight", "out:tp"}, {"*.k.weight", "out:dp"}}, 0, true, heads},
+        {"llama", "dp=2,tp=2", {{"*.k.weight", "out:tp"}, {"*.v.weight", "out:dp"}}, 2, false, heads},
+        {"llama", "pp=2,dp=2,tp=2", {{"*.o.weight", "in:tp"}, {"*.k.weight", "out:dp"}}, 0, false, heads},
+        {"convnet",
+         "dp=2,tp=4",
+         {{"blocks.0.conv.weight", "out:tp"}, {"blocks.1.conv.weight", "in:dp"}},
+         0,
+         false,
+         {"model.width=4"}}})
+    expect_annotated_like_one_rank(a);
+}
+
 TEST(Annotations, MatricesThatDoNotGoTogetherTrainLikeOneRank) {
   expect_annotated_like_one_rank({"gpt2", "tp=2", {{"*.mlp.up.weight", "out:tp"}, {"*.attn.proj.weight", "out:tp"}}});
 }

@@ -339,8 +339,12 @@ class Propagator {
 
   bool copy(const Cell& from, Cell& to, std::size_t d) {
     bool changed = false;
+    const auto of_its_own = [&](const std::string& axis) { return !is_in(axis, from.dims[d]); };
     for (const std::string& axis : from.dims[d]) {
       if (to.closed || has(to, axis) || !takes(to, d, axis)) continue;
+      // Axes of both come together by chance: the extent divides by all of them, or each has its own.
+      if (std::any_of(to.dims[d].begin(), to.dims[d].end(), of_its_own) && !fits(to, static_cast<int>(d), {axis}))
+        continue;
       add(to, static_cast<int>(d), axis);
       explain(to, axis, &from, "the same tensor");
       changed = true;
