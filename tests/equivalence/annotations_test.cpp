@@ -280,6 +280,11 @@ class DrawnAnnotations {
     find_names();
     const std::size_t count = 1 + below(3);
     for (std::size_t i = 0; i < count; ++i) annotate();
+    const ir::Mesh mesh = ir::parse_mesh(mesh_);
+    if (mesh.size_of("dp") > 1 && mesh.size_of("tp") > 1 && below(2) == 0)
+      for (const char* axis : {"dp", "tp"}) annotate_parameter(axis);
+    if (const std::size_t precision = below(5); precision < 2)
+      result_.more.push_back(fmt::format("train.precision={}", precision == 0 ? "bf16" : "fp16"));
     return result_;
   }
 
@@ -320,11 +325,7 @@ class DrawnAnnotations {
     const auto& names = kind < 5 ? parameters_ : kind < 7 ? inputs_ : values_;
     const auto& [name, shape] = names[below(names.size())];
     if (shape.rank() == 0) return annotate();
-    // A layer's number may stand for all.
-    std::string pattern = name;
-    if (const std::size_t dot = name.find('.', name.find('.') + 1);
-        name.starts_with("blocks.") && dot != std::string::npos && below(2) == 0)
-      pattern = "*" + name.substr(dot);
+    const std::string pattern = pattern_of(name);
     std::vector<std::string> axes;
     for (const ir::Mesh::Axis& axis : ir::parse_mesh(mesh_).axes)
       if (axis.name != ir::kPipelineAxis && axis.size > 1) axes.push_back(axis.name);
@@ -334,6 +335,21 @@ class DrawnAnnotations {
     for (const std::string& axis : axes)
       parts.push_back(fmt::format("{}:{}", below(static_cast<std::size_t>(shape.rank())), axis));
     result_.sharding[pattern] = fmt::format("{}", fmt::join(parts, ","));
+  }
+
+  // A matrix of the model, over one axis.
+  void annotate_parameter(const char* axis) {
+    const auto& [name, shape] = parameters_[below(parameters_.size())];
+    if (shape.rank() < 2) return annotate_parameter(axis);
+    const std::string pattern = pattern_of(name);
+    result_.sharding[pattern] = fmt::format("{}:{}", below(2) == 0 ? "out" : "in", axis);
+  }
+
+  // A layer's number may stand for all.
+  std::string pattern_of(const std::string& name) {
+    const std::size_t dot = name.find('.', name.find('.') + 1);
+    if (name.starts_with("blocks.") && dot != std::string::npos && below(2) == 0) return "*" + name.substr(dot);
+    return name;
   }
 
   std::mt19937 random_;
