@@ -192,5 +192,38 @@ TEST_F(Proposed, SequencesOfImagesAreNotSharded) {
   expect_none(f.out, "sequence parallelism");
 }
 
+// A run that is there keeps its batch and its model: other ranks are proposed, and other keys that may change.
+TEST_F(Proposed, ARunThatIsThereKeepsItsSizes) {
+  done({"train", "tiny.toml", "--output.dir=run", "--model.context=15", "--model.heads=6", "--model.width=24",
+        "--train.batch=12", "--parallel.mesh=tp=3", "--parallel.sequence=true"});
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"train", "run", "--resume", "--dry-run"}, {"eval", "--from=run", "--batches=1"}}) {
+    const auto with = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> all = words;
+      all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    const std::string heads = refused(with({"--parallel.mesh=tp=5"}));
+    expect_part(heads, "model.heads = 6; the nearest is \"tp=3\"");
+    expect_none(heads, "or model.heads");
+    for (const char* mesh : {"--parallel.mesh=tp=6", "--parallel.mesh=tp=2"}) {
+      const std::string positions = refused(with({mesh}));
+      expect_part(positions, "parallel.sequence = true");
+      expect_part(positions, "the nearest is parallel.sequence = false");
+      done(with({mesh, "--parallel.sequence=false"}));
+    }
+    done(with({"--parallel.mesh=tp=3"}));
+  }
+  // Of fewer positions other ranks have as many.
+  done({"eval", "--from=run", "--batches=1", "--model.context=12", "--parallel.mesh=tp=6"});
+  expect_part(refused({"train", "run", "--resume", "--dry-run", "--parallel.mesh=dp=5,tp=3"}),
+              "12; the nearest is \"dp=4,tp=3\"");
+  done({"train", "run", "--resume", "--dry-run", "--parallel.mesh=dp=4,tp=3"});
+  expect_part(refused({"train", "run", "--resume", "--dry-run", "--train.micro_batch=3", "--parallel.mesh=dp=3"}),
+              "the nearest");
+  expect_part(refused({"train", "run", "--resume", "--dry-run", "--train.micro_batch=3", "--parallel.mesh=dp=5"}),
+              "12; the nearest is \"dp=4\"");
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -17,6 +17,7 @@
 #include <random>
 
 #include "equivalence/training.h"
+#include "equivalence/trajectory.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
@@ -58,6 +59,8 @@ struct Annotated {
     // Stages need several micro-batches, and take as many of themselves.
     if (ir::parse_mesh(mesh).size_of(ir::kPipelineAxis) > 1) config.train.micro_batch = 6;
     for (const std::string& setting : more) train::apply_setting(config, setting);
+    // No update is skipped.
+    if (config.train.precision == train::Precision::fp16) config.train.loss_scale = 1024;
     return config;
   }
   train::Config config() const {
@@ -69,9 +72,13 @@ struct Annotated {
   }
 };
 
+// In 16 bits like one rank in 16 bits.
 void expect_annotated_like_one_rank(const Annotated& a, std::int64_t steps = 2) {
   SCOPED_TRACE(a.text());
   try {
+    const bool low = a.plain().train.precision != train::Precision::f32;
+    if (low) expect_like_by_distance(a.plain(), a.config(), {.tolerance = kLowPrecision, .steps = steps});
+    if (low) return;
     Trained one(a.plain());
     Trained many(a.config());
     one.train(steps);
@@ -161,6 +168,40 @@ TEST(Annotations, GradientsAreShardedAsTheirParameters) {
   }
 }
 
+// One over dp and another over tp. In 16 bits the copy that the model reads is sharded as its parameter is, which ZeRO
+// cuts once.
+TEST(Annotations, ParametersOfDifferentAxesTrainLikeOneRank) {
+  for (const Annotated& a : {Annotated{"gpt2", "dp=2,tp=2", {{"*.attn.proj.weight", "in:tp"}, {"wpe.weight", "in:dp"}}},
+                             {"llama", "dp=2,tp=2", {{"*.q.weight", "out:tp"}, {"*.v.weight", "out:dp"}}},
+                             {"mlp", "dp=2,tp=2", {{"layers.1.weight", "out:dp"}, {"layers.*.weight", "in:tp"}}},
+                             {"convnet", "dp=2,tp=2", {{"head.weight", "in:dp"}, {"blocks.1.conv.weight", "out:tp"}}}})
+    for (const int zero : {0, 1, 2, 3})
+      for (const char* precision : {"bf16", "fp16"}) {
+        Annotated low = a;
+        low.zero = zero;
+        low.more = {fmt::format("train.precision={}", precision)};
+        expect_annotated_like_one_rank(low);
+      }
+}
+
+// An axis shards the rows of a batch in one place and a weight's dimension in another, which has too few elements for
+// both axes.
+TEST(Annotations, AxesThatMeetInADimensionTooSmallForBothTrainLikeOneRank) {
+  const std::vector<std::string> heads = {"model.kv_heads=2"};
+  for (const Annotated& a :
+       {Annotated{"llama", "dp=2,tp=2", {{"*.q.weight", "out:tp"}, {"*.v.weight", "out:dp"}}, 0, false, heads},
+        {"llama", "dp=2,tp=2", {{"*.q.weight", "out:tp"}, {"*.k.weight", "out:dp"}}, 0, true, heads},
+        {"llama", "dp=2,tp=2", {{"*.k.weight", "out:tp"}, {"*.v.weight", "out:dp"}}, 2, false, heads},
+        {"llama", "pp=2,dp=2,tp=2", {{"*.o.weight", "in:tp"}, {"*.k.weight", "out:dp"}}, 0, false, heads},
+        {"convnet",
+         "dp=2,tp=4",
+         {{"blocks.0.conv.weight", "out:tp"}, {"blocks.1.conv.weight", "in:dp"}},
+         0,
+         false,
+         {"model.width=4"}}})
+    expect_annotated_like_one_rank(a);
+}
+
 TEST(Annotations, MatricesThatDoNotGoTogetherTrainLikeOneRank) {
   expect_annotated_like_one_rank({"gpt2", "tp=2", {{"*.mlp.up.weight", "out:tp"}, {"*.attn.proj.weight", "out:tp"}}});
 }
@@ -239,6 +280,11 @@ class DrawnAnnotations {
     find_names();
     const std::size_t count = 1 + below(3);
     for (std::size_t i = 0; i < count; ++i) annotate();
+    const ir::Mesh mesh = ir::parse_mesh(mesh_);
+    if (mesh.size_of("dp") > 1 && mesh.size_of("tp") > 1 && below(2) == 0)
+      for (const char* axis : {"dp", "tp"}) annotate_parameter(axis);
+    if (const std::size_t precision = below(5); precision < 2)
+      result_.more.push_back(fmt::format("train.precision={}", precision == 0 ? "bf16" : "fp16"));
     return result_;
   }
 
@@ -279,11 +325,7 @@ class DrawnAnnotations {
     const auto& names = kind < 5 ? parameters_ : kind < 7 ? inputs_ : values_;
     const auto& [name, shape] = names[below(names.size())];
     if (shape.rank() == 0) return annotate();
-    // A layer's number may stand for all.
-    std::string pattern = name;
-    if (const std::size_t dot = name.find('.', name.find('.') + 1);
-        name.starts_with("blocks.") && dot != std::string::npos && below(2) == 0)
-      pattern = "*" + name.substr(dot);
+    const std::string pattern = pattern_of(name);
     std::vector<std::string> axes;
     for (const ir::Mesh::Axis& axis : ir::parse_mesh(mesh_).axes)
       if (axis.name != ir::kPipelineAxis && axis.size > 1) axes.push_back(axis.name);
@@ -293,6 +335,21 @@ class DrawnAnnotations {
     for (const std::string& axis : axes)
       parts.push_back(fmt::format("{}:{}", below(static_cast<std::size_t>(shape.rank())), axis));
     result_.sharding[pattern] = fmt::format("{}", fmt::join(parts, ","));
+  }
+
+  // A matrix of the model, over one axis.
+  void annotate_parameter(const char* axis) {
+    const auto& [name, shape] = parameters_[below(parameters_.size())];
+    if (shape.rank() < 2) return annotate_parameter(axis);
+    const std::string pattern = pattern_of(name);
+    result_.sharding[pattern] = fmt::format("{}:{}", below(2) == 0 ? "out" : "in", axis);
+  }
+
+  // A layer's number may stand for all.
+  std::string pattern_of(const std::string& name) {
+    const std::size_t dot = name.find('.', name.find('.') + 1);
+    if (name.starts_with("blocks.") && dot != std::string::npos && below(2) == 0) return "*" + name.substr(dot);
+    return name;
   }
 
   std::mt19937 random_;

@@ -13,6 +13,7 @@
 #include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/train/config/keys.h"
 #include "trireme/train/evaluate.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/same_run.h"
@@ -48,6 +49,7 @@ train::Config combined(const EvalArguments& a, const Context& context) {
       refuse("{} = {} in {}, but {} has {}", key, train::value_text(data, key),
              a.config.empty() ? "the arguments" : a.config, a.from, train::value_text(config, key));
   if (data.is_given("model.context")) config.model.context = std::min(config.model.context, data.model.context);
+  train::check_positions(config, context.registry->models);
   const std::string tokenizer = data.is_given("data.tokenizer") ? data.data.tokenizer : config.data.tokenizer;
   config.data = data.data;
   config.data.tokenizer = tokenizer;

@@ -41,7 +41,7 @@ class Propagator {
              const std::vector<Annotation>& annotations, Propagate::Reasons* reasons)
       : module_(module), mesh_(mesh), given_(given), annotations_(annotations), reasons_(reasons) {
     for (const ir::State& state : module.states) {
-      state_cell_.push_back(parameter_of(cells_.size()).value_or(cells_.size()));
+      state_cell_.push_back(cell_of_state(cells_.size()));
       add_cell("", "@" + state.name, state.type, false);
     }
     for (const Graph& graph : module.graphs) {
@@ -78,16 +78,19 @@ class Propagator {
   }
 
  private:
-  // The parameter whose gradient, or state of the optimizer, a state is: element by element, so that it is sharded as
-  // the parameter is.
-  std::optional<std::size_t> parameter_of(std::size_t s) const {
+  // The parameter whose gradient, state of the optimizer or copy in 16 bits a state is: element by element, so that it
+  // is sharded as the parameter is.
+  StateId belongs_to(std::size_t s) const {
     const ir::State& state = module_.states[s];
+    if (!state.derived_from.empty()) return module_.find_state(state.derived_from);
     const std::size_t end = state.name.rfind('/');
-    if (end == std::string::npos || !state.derived_from.empty()) return std::nullopt;
+    if (end == std::string::npos) return kNone;
     const StateId of = module_.find_state(state.name.substr(0, end));
-    if (of == kNone || !module_.state(of).trained || module_.state(of).type.shape != state.type.shape)
-      return std::nullopt;
-    return index(of);
+    return of != kNone && module_.state(of).trained && module_.state(of).type.shape == state.type.shape ? of : kNone;
+  }
+  std::size_t cell_of_state(std::size_t s) const {
+    const StateId of = belongs_to(s);
+    return of == kNone ? s : cell_of_state(index(of));
   }
 
   void add_cell(std::string graph, std::string name, const TensorType& type, bool input) {
@@ -321,9 +324,6 @@ class Propagator {
       for (const ir::Write& write : graph.writes)
         changed |= link(cell_of_[g][index(write.value)], state_cell_[index(write.state)]);
     }
-    for (std::size_t s = 0; s < module_.states.size(); ++s)
-      if (const StateId from = module_.find_state(module_.states[s].derived_from); from != kNone)
-        changed |= link(state_cell_[s], state_cell_[index(from)]);
     return changed;
   }
 
@@ -339,8 +339,12 @@ class Propagator {
 
   bool copy(const Cell& from, Cell& to, std::size_t d) {
     bool changed = false;
+    const auto of_its_own = [&](const std::string& axis) { return !is_in(axis, from.dims[d]); };
     for (const std::string& axis : from.dims[d]) {
       if (to.closed || has(to, axis) || !takes(to, d, axis)) continue;
+      // Axes of both come together by chance: the extent divides by all of them, or each has its own.
+      if (std::any_of(to.dims[d].begin(), to.dims[d].end(), of_its_own) && !fits(to, static_cast<int>(d), {axis}))
+        continue;
       add(to, static_cast<int>(d), axis);
       explain(to, axis, &from, "the same tensor");
       changed = true;

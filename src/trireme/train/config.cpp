@@ -104,9 +104,14 @@ std::string key_of(const std::string& setting) { return setting.substr(0, settin
 // complete, and the folder it once started from may be gone.
 enum class ShapeFrom { folder, entries };
 
+bool names_folder(std::span<const std::string> overrides) {
+  return std::any_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.starts_with("output.dir="); });
+}
+
 Config build(const std::vector<Entry>& entries, const std::string& file, const std::string& name,
              std::span<const std::string> overrides, const models::Families& families,
-             ShapeFrom shape_from = ShapeFrom::folder, const OptionNames& names = key_names());
+             ShapeFrom shape_from = ShapeFrom::folder, const OptionNames& names = key_names(),
+             const std::string& run = {});
 
 // Whether a file is right by itself: what is wrong together with the command line is the command line's.
 bool is_right_alone(const std::vector<Entry>& entries, const models::Families& families, ShapeFrom shape_from) {
@@ -128,10 +133,11 @@ void name_tokenizer_file(Config& config) {
 
 Config build(const std::vector<Entry>& entries, const std::string& file, const std::string& name,
              std::span<const std::string> overrides, const models::Families& families, ShapeFrom shape_from,
-             const OptionNames& names) {
+             const OptionNames& names, const std::string& run) {
   Config config;
   config.names = names;
   config.name = name;
+  config.run = run;
   const std::vector<Key> keys = keys_of(config, families);
   for (const Entry& entry : entries) try {
       set(config, keys, entry.key, entry.value);
@@ -263,15 +269,14 @@ Config load_run_config(const std::string& source, std::span<const std::string> o
   const fs::path file = fs::path(source) / "config.toml";
   std::vector<Entry> entries = read_run_toml(read_file(file), file.string());
   if (paths == RunPaths::where_started) follow_paths(entries, source);
-  Config config = build(entries, file.string(), folder_name(source), overrides, families, ShapeFrom::entries);
+  Config config = build(entries, file.string(), folder_name(source), overrides, families, ShapeFrom::entries,
+                        key_names(), names_folder(overrides) ? "" : source);
   // A run that began with a folder's tokenizer keeps a copy, for when the folder is gone.
   std::error_code unknown;
   const fs::path kept = fs::path(source) / fs::path(config.data.tokenizer).filename();
   if (config.data.tokenizer.ends_with(".json") && !fs::exists(config.data.tokenizer, unknown) &&
       fs::exists(kept, unknown))
     config.data.tokenizer = kept.string();
-  if (std::none_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.starts_with("output.dir="); }))
-    config.run = source;
   return config;
 }
 

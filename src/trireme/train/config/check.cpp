@@ -66,10 +66,11 @@ std::string mesh_with_replicas(const Config& config, std::int64_t replicas, bool
   return fmt::format("{}", fmt::join(axes, ","));
 }
 
-// The most replicas, up to so many, of which micro-batches that are given divide the rows. 0: as many as there are.
+// The most replicas, up to so many, that have equal shares of the batch, which micro-batches that are given divide. 0:
+// as many as there are.
 std::int64_t replicas_for(const Config& config, std::int64_t most) {
-  const std::int64_t rows = config.train.micro_batch;
-  while (rows > 0 && most > 1 && config.train.batch % (most * rows) != 0) --most;
+  const std::int64_t rows = std::max<std::int64_t>(1, config.train.micro_batch);
+  while (most > 1 && config.train.batch % (most * rows) != 0) --most;
   return most;
 }
 
@@ -105,6 +106,10 @@ void check_training(const Config& config) {
   const auto nearest_multiple = [&](std::int64_t unit) {
     return std::max<std::int64_t>(1, (train.batch + unit / 2) / unit) * unit;
   };
+  if (train.batch % replicas != 0 && !config.run.empty())
+    refuse("parallel.mesh = \"{}\": {} replicas cannot have equal shares of train.batch = {}; the nearest is \"{}\"",
+           config.parallel.mesh, replicas, train.batch,
+           mesh_with_replicas(config, replicas_for(config, replicas), [](std::string_view) { return false; }));
   if (train.batch % replicas != 0) {
     // Micro-batches that are given divide it too, or go with it.
     std::int64_t batch = nearest_multiple(replicas * std::max<std::int64_t>(1, train.micro_batch));
@@ -257,10 +262,14 @@ void check_heads_of_ranks(const Config& config, const models::ModelConfig& shape
 void check_positions_of_ranks(const Config& config, const models::ModelConfig& shape, const models::Model& model) {
   const std::int64_t tp = axis(config, ir::kTensorAxis);
   if (!config.parallel.sequence || model.images || !model.inputs.empty() || tp <= 1 || shape.context % tp == 0) return;
+  // A run that is there keeps its context.
+  const std::string context =
+      config.run.empty() ? fmt::format("model.context = {}, or ", std::max<std::int64_t>(1, shape.context / tp) * tp)
+                         : "";
   refuse(
       "parallel.sequence = true: {} ranks along tp cannot have equal shards of model.context = {}; the nearest is "
-      "model.context = {}, or parallel.sequence = false",
-      tp, shape.context, std::max<std::int64_t>(1, shape.context / tp) * tp);
+      "{}parallel.sequence = false",
+      tp, shape.context, context);
 }
 
 void check_parallel(const Config& config) {
@@ -294,6 +303,13 @@ void check_heads(const Config& config, const models::Families& families) {
   models::ModelConfig shape = config.model;
   model.resolve(shape, config.names);
   check_heads_of_ranks(config, shape, model);
+}
+
+void check_positions(const Config& config, const models::Families& families) {
+  const models::Model& model = families.at(config.model.family);
+  models::ModelConfig shape = config.model;
+  model.resolve(shape, config.names);
+  check_positions_of_ranks(config, shape, model);
 }
 
 void check(const Config& config, const models::Families& families) {

@@ -102,8 +102,10 @@ enum class RunPaths { where_started, as_written };
 Config load_run_config(const std::string& folder, std::span<const std::string> overrides,
                        const models::Families& families, RunPaths paths = RunPaths::where_started);
 
-// The part of `check` that concerns ranks which use a trained model: those along tp have as many heads each.
+// The parts of `check` that concern ranks which use a trained model: those along tp have as many heads each, and where
+// they compute whole samples with parallel.sequence, as many positions.
 void check_heads(const Config& config, const models::Families& families = models::builtin_families());
+void check_positions(const Config& config, const models::Families& families = models::builtin_families());
 
 // The command line has named another family than the file, whose configuration was `before`. Keys of [model] that the
 // command line did not name (`named`) are kept where the family reads them; those that it does not read, and those that
