@@ -134,6 +134,17 @@ TEST_F(Commands, DumpedPassesReplaceThoseOfAnEarlierRun) {
   EXPECT_EQ(names_in("passes"), kept);
 }
 
+// The line about other ranks is of the proof that covers them.
+TEST_F(Commands, SaysWhatRanksHaveBeenProvedToDoTogether) {
+  const std::string one = done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=dp=1"}).out;
+  expect_part(one, "no race\n");
+  const std::string replicas = done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=dp=2"}).out;
+  expect_part(replicas, " collectives in one order on all ranks\n");
+  const std::string stages = done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=pp=2"}).out;
+  expect_parts(stages,
+               {" collectives in one order on all ranks; ", " messages: every send has its receive, no deadlock\n"});
+}
+
 TEST_F(Commands, MemoryForScriptsSaysWhatIsShort) {
   const auto json = [&](const std::string& limit) {
     return nlohmann::json::parse(done({"memory", "tiny.toml", "--json", "--brief", limit}).out);
