@@ -15,13 +15,13 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kMostPacks = 5;       // of a thread
-constexpr int kMostThreads = 384;   // to a row
+constexpr int kMaxPacks = 5;       // of a thread
+constexpr int kMaxThreads = 384;   // to a row
 constexpr int kBlockThreads = 128;  // where rows are short, several share a block
 // SMs of an H100 or H200. A constant: it decides how partial sums are taken, and bits must not depend on the GPU.
 constexpr int kProcessors = 132;
 // Of a processor: with five packs a thread wants up to 168 registers, else 128 are enough.
-constexpr int threads_at_once(int packs) { return packs == kMostPacks ? 384 : 512; }
+constexpr int threads_at_once(int packs) { return packs == kMaxPacks ? 384 : 512; }
 constexpr int kOperands = 3;  // that a row is read of: s, dy, dsum
 constexpr int kLongThreads = 256;
 constexpr std::int64_t kLongChunks = 64;
@@ -57,10 +57,10 @@ struct GradShape {
     const std::int64_t units = width / pack;
     // The packs of all threads, some of them idle; more than one to a thread saves sums over threads.
     std::int64_t least = 0;
-    for (int e = kMostPacks; e >= 1 && width > 0 && width % pack == 0; --e) {
+    for (int e = kMaxPacks; e >= 1 && width > 0 && width % pack == 0; --e) {
       const std::int64_t wanted = pieces(units, 32 * e) * 32;
-      const std::int64_t cost = wanted * e * (20 + 3 * (kMostPacks - e));
-      if (wanted > kMostThreads || (packs != 0 && cost >= least)) continue;
+      const std::int64_t cost = wanted * e * (20 + 3 * (kMaxPacks - e));
+      if (wanted > kMaxThreads || (packs != 0 && cost >= least)) continue;
       packs = e;
       threads = static_cast<int>(wanted);
       least = cost;
@@ -102,7 +102,7 @@ template <bool Centered, bool Whole, int E, class T>
 __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T> b) {
   constexpr int N = kWidest<T>;
   extern __shared__ __align__(16) float space[];
-  __shared__ Two shared[kBlockThreads / 32][2][kMostThreads / 32];
+  __shared__ Two shared[kBlockThreads / 32][2][kMaxThreads / 32];
   const unsigned threads = blockDim.x * blockDim.y, own = threadIdx.y * blockDim.x + threadIdx.x;
   const unsigned base = shared_address(space) + own * 16;
   const int first = static_cast<int>(threadIdx.x) * N, apart = static_cast<int>(blockDim.x) * N;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T
   float dweight[E][N] = {};
   float dbias[E][N] = {};
   // Where there is room for them, the weights stay in registers; else they are read anew for each row.
-  constexpr bool kHolds = !Centered && E < kMostPacks;
+  constexpr bool kHolds = !Centered && E < kMaxPacks;
   Floats<N> held[kHolds ? E : 1];
   if constexpr (kHolds) {
 #pragma unroll
@@ -349,7 +349,7 @@ std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
     if (shape.packs > 0 && !shape.pairs)
       with_kernel<Centered, T>(shape, [&](auto kernel) {
         TRI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(kMostThreads * kMostPacks * 2 * kOperands * 16)));
+                                      static_cast<int>(kMaxThreads * kMaxPacks * 2 * kOperands * 16)));
       });
     return make_kernel([shape, total](const device::Launch& launch) {
       if (shape.width == 0) return;

@@ -271,10 +271,10 @@ void check_parallel(const Config& config) {
   const std::int64_t chunks = interleaved ? static_cast<std::int64_t>(parallel.pipeline.argument()) : 1;
   // How many layers can be cut apart is the model's to say: of a resnet, its blocks (planner/stages.cpp asks for them).
   std::int64_t layers = 0;
-  constexpr std::int64_t kMostLayers = 1'000'000;
+  constexpr std::int64_t kMaxLayers = 1'000'000;
   for (const std::int64_t stage : parallel.stages) {
-    if (stage > kMostLayers)
-      refuse("parallel.stages has a chunk of {} layers, and no model has more than {}", stage, kMostLayers);
+    if (stage > kMaxLayers)
+      refuse("parallel.stages has a chunk of {} layers, and no model has more than {}", stage, kMaxLayers);
     layers += stage;
   }
   if (!parallel.stages.empty() && pp > 0 && parallel.pipeline != Pipeline::file &&
