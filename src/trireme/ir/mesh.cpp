@@ -42,12 +42,6 @@ std::vector<int> Mesh::coordinate(int rank) const {
   return at;
 }
 
-int Mesh::rank_at(const std::vector<int>& coordinate) const {
-  int rank = 0;
-  for (std::size_t i = 0; i < axes.size(); ++i) rank = rank * axes[i].size + coordinate[i];
-  return rank;
-}
-
 std::string Mesh::str() const {
   std::vector<std::string> parts;
   for (const Axis& axis : axes) parts.push_back(fmt::format("{}={}", axis.name, axis.size));
