@@ -199,7 +199,7 @@ void PlanSearch::check_folds() {
 }
 
 void PlanSearch::find_own() {
-  if (config_.parallel.mesh == "auto" || !problem_.space.fixed_meshes.empty()) return;
+  if (config_.parallel.any_mesh() || !problem_.space.fixed_meshes.empty()) return;
   const ir::Mesh mesh = mesh_of(config_, request_.ranks);
   if (mesh.ranks() != request_.ranks) return;
   Candidate own = candidate_of(mesh);

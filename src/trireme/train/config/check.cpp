@@ -167,7 +167,7 @@ void check_compression(const Config& config) {
         "parallel.momentum_masking = true is for \"topk\"; {} sends something of every element; the nearest is false",
         given);
   // Of "auto" it is known when the ranks are.
-  if (axis(config, ir::kDataAxis) == 1 && parallel.mesh != "auto")
+  if (axis(config, ir::kDataAxis) == 1 && !parallel.any_mesh())
     refuse("{} is for gradients that replicas sum, and parallel.mesh = \"{}\" has one replica; the nearest is \"{}\"",
            given, parallel.mesh, mesh_with_replicas(config, 2, [](std::string_view) { return false; }));
 }
