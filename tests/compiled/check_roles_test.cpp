@@ -56,6 +56,16 @@ TEST_P(CheckRoles, LooksAtEveryProgram) {
   EXPECT_GT(plant_in_every_program(c), 3U);
 }
 
+// Nothing but this proof counts what ranks do together, so a compilation without it has nothing to report.
+TEST_P(CheckRoles, HasBeenDoneByCompile) {
+  const Compiled c = compiled();
+  const program::TogetherReport proved = check_roles(c);
+  EXPECT_GT(proved.collectives, 0U);
+  EXPECT_EQ(c.together.collectives, proved.collectives);
+  EXPECT_EQ(c.together.messages, proved.messages);
+  EXPECT_EQ(proved.messages > 0, c.roles.size() > 1);
+}
+
 // Each stage drains by one of several programs, whichever step is the last.
 TEST(CheckAsyncRoles, LooksAtEveryProgramOfAnAsynchronousPipeline) {
   const train::Registry registry;

@@ -6,6 +6,7 @@
 #include "trireme/ir/print.h"
 #include "trireme/ir/verify.h"
 #include "trireme/ops/all.h"
+#include "trireme/program/pass.h"
 #include "trireme/train/config.h"
 
 namespace trireme::testing {
@@ -106,7 +107,6 @@ TEST_F(Commands, DumpedPassesParseBack) {
   EXPECT_GE(graphs, 7U);
 }
 
-// Graph passes, then the passes of each program, by one count.
 // The files are those of one compilation, whatever was dumped there before; nothing else is touched.
 TEST_F(Commands, DumpedPassesReplaceThoseOfAnEarlierRun) {
   const std::vector<std::string> dry = {"train", "tiny.toml", "--dry-run", "--dump-passes=passes", "--train.batch=4"};
@@ -136,6 +136,17 @@ TEST_F(Commands, DumpedPassesReplaceThoseOfAnEarlierRun) {
               "--dump-passes=text.txt: that is there, and is no folder");
 }
 
+// The line about other ranks is of the proof that covers them.
+TEST_F(Commands, SaysWhatRanksHaveBeenProvedToDoTogether) {
+  const std::string one = done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=dp=1"}).out;
+  expect_part(one, "no race\n");
+  const std::string replicas = done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=dp=2"}).out;
+  expect_part(replicas, " collectives in one order on all ranks\n");
+  const std::string stages = done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=pp=2"}).out;
+  expect_parts(stages,
+               {" collectives in one order on all ranks; ", " messages: every send has its receive, no deadlock\n"});
+}
+
 TEST_F(Commands, MemoryForScriptsSaysWhatIsShort) {
   const auto json = [&](const std::string& limit) {
     return nlohmann::json::parse(done({"memory", "tiny.toml", "--json", "--brief", limit}).out);
@@ -146,6 +157,7 @@ TEST_F(Commands, MemoryForScriptsSaysWhatIsShort) {
   EXPECT_NE(short_of[0].get<std::string>().find("memory.limit = \"1KiB\" is too small"), std::string::npos);
 }
 
+// Graph passes, then the passes of each program, by one count.
 TEST_F(Commands, DumpedPassesGoFromTheModelToThePrograms) {
   done({"train", "tiny.toml", "--dry-run", "--dump-passes=passes", "--parallel.mesh=dp=2", "--parallel.zero=3"});
   const std::vector<std::string> files = names_in("passes");
@@ -158,10 +170,9 @@ TEST_F(Commands, DumpedPassesGoFromTheModelToThePrograms) {
   const int last_graph_pass = number_of("validate");
   EXPECT_LT(number_of("zero"), last_graph_pass);
   int number = last_graph_pass + 1;
-  for (const char* pass : {"lower", "deferred-gradients", "early-host-updates", "copies", "collectives", "messages",
-                           "weight-gradients", "host-update-order", "lifetimes", "reuse", "workspaces", "pages",
-                           "memory-plan", "launch-groups", "capture-regions"})
-    EXPECT_EQ(number_of(std::string("step-") + pass), number++) << pass;
+  EXPECT_EQ(number_of("step-lower"), number++);
+  for (const program::Pass& pass : program::program_passes())
+    EXPECT_EQ(number_of(std::string("step-") + pass.name), number++) << pass.name;
   const auto text_of = [&](const std::string& name) {
     return read(fmt::format("passes/{:02}-{}.txt", number_of(name), name));
   };

@@ -149,9 +149,9 @@ std::shared_ptr<const data::Dataset> open_inputs(const Data& data, std::int64_t 
 
 std::vector<models::Input> inputs_of(const Data& data) {
   const OwnSamples& own = *data.own;
-  constexpr std::size_t kMost = std::numeric_limits<std::uint64_t>::digits;
+  constexpr std::size_t kMax = std::numeric_limits<std::uint64_t>::digits;
   if (own.inputs.empty()) refuse("own_inputs: there are no inputs");
-  if (own.inputs.size() > kMost) refuse("own_inputs: {} inputs are more than {}", own.inputs.size(), kMost);
+  if (own.inputs.size() > kMax) refuse("own_inputs: {} inputs are more than {}", own.inputs.size(), kMax);
   std::vector<models::Input> all;
   for (const Input& input : own.inputs) {
     check_name(input.name, all);

@@ -83,7 +83,7 @@ cluster::Cluster calibrated(const std::vector<train::Config>& configs, const tra
 }
 
 std::vector<train::Config> with_usual_plans(const train::Config& asked, const train::Registry& registry, int ranks) {
-  constexpr int kMostTp = 4;
+  constexpr int kMaxTp = 4;
   train::Config config = asked;
   train::resolve_shape(config, registry, {});
   std::vector<train::Config> all;
@@ -100,7 +100,7 @@ std::vector<train::Config> with_usual_plans(const train::Config& asked, const tr
   // What lies between is interpolated, so the outer ones are first: there may not be the time for all.
   for (const std::int64_t rows : {8, 1, 4, 2})
     for (const int here : ranks > 1 ? std::vector{ranks, 1} : std::vector{1})
-      for (int tp = 1; tp <= std::min(here, kMostTp); tp *= 2)
+      for (int tp = 1; tp <= std::min(here, kMaxTp); tp *= 2)
         if (here % tp == 0 && rows * (here / tp) <= config.train.batch) add(here / tp, tp, rows);
   return all;
 }

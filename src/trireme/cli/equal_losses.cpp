@@ -62,7 +62,7 @@ Verdict judge_by_probes(std::span<const double> one, std::span<const double> sev
                         const std::function<std::vector<double>(const Probe&)>& losses_of) {
   std::vector<double> own(one.size(), 0);
   Verdict verdict;
-  for (std::uint64_t draw = 1; draw <= kMostProbes; ++draw) {
+  for (std::uint64_t draw = 1; draw <= kMaxProbes; ++draw) {
     for (const Probe::Kind kind : kinds) {
       const std::vector<double> other = losses_of({kind, draw});
       double most = 0;  // so far

@@ -44,7 +44,7 @@ struct Probe {
 Verdict judge_by_probes(std::span<const double> one, std::span<const double> several, double close,
                         std::span<const Probe::Kind> kinds,
                         const std::function<std::vector<double>(const Probe&)>& losses_of);
-constexpr std::uint64_t kUsualProbes = 3, kMostProbes = 8;  // of each kind
+constexpr std::uint64_t kUsualProbes = 3, kMaxProbes = 8;  // of each kind
 
 constexpr double kMargin = 10;
 constexpr double kTells = 0.1;

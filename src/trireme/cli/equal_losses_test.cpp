@@ -58,7 +58,7 @@ TEST(EqualLosses, ProbesOfEveryKindAreTakenBeforeLossesAreCalledUnequal) {
   EXPECT_EQ(kind(both, [&](const Probe&) { return far; }), Verdict::Kind::equal);
   EXPECT_EQ(taken.size(), 2 * kUsualProbes);
   EXPECT_EQ(kind(both, [&](const Probe&) { return near; }), Verdict::Kind::unequal);
-  EXPECT_EQ(taken.size(), 2 * kMostProbes);
+  EXPECT_EQ(taken.size(), 2 * kMaxProbes);
   // Rows alone change much.
   const auto rows = [&](const Probe& probe) { return probe.kind == Probe::Kind::rows ? far : near; };
   EXPECT_EQ(kind(both, rows), Verdict::Kind::equal);
@@ -66,9 +66,9 @@ TEST(EqualLosses, ProbesOfEveryKindAreTakenBeforeLossesAreCalledUnequal) {
   // What has parted once may meet again by chance.
   EXPECT_EQ(kind(both, [&](const Probe&) { return crossed; }), Verdict::Kind::equal);
   // The last draw of all.
-  const auto late = [&](const Probe& probe) { return probe.draw == kMostProbes ? far : near; };
+  const auto late = [&](const Probe& probe) { return probe.draw == kMaxProbes ? far : near; };
   EXPECT_EQ(kind(both, late), Verdict::Kind::equal);
-  EXPECT_EQ(taken.size(), 2 * kMostProbes);
+  EXPECT_EQ(taken.size(), 2 * kMaxProbes);
 }
 
 // A replay that goes wrong, or compares nothing, gets no tick.

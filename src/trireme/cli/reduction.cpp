@@ -1,5 +1,7 @@
 #include "trireme/cli/reduction.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -46,6 +48,20 @@ double ReductionProblem::exact() const {
 }
 
 const ReductionText& text_of(Reduction reduction) { return kTexts[static_cast<std::size_t>(reduction)]; }
+
+std::string reduction_law(const ReductionFigures& f) {
+  if (!f.right) return "a lock and partial sums give the sum of one thread ✗";
+  std::vector<std::string> missing;
+  if (f.lost < 0.0005) missing.emplace_back("that a race loses additions");
+  if (f.locked <= f.alone) missing.emplace_back("that a lock makes threads take turns");
+  if (f.partial >= f.alone) missing.emplace_back("that partial sums are faster");
+  if (missing.empty())
+    return fmt::format("partial sums: {:.2f} times as fast as one thread, and right; so is the lock, but slower ✓",
+                       f.alone / f.partial);
+  return fmt::format(
+      "a lock and partial sums give the sum of one thread ✓; this machine is too busy, or too small, to show {}",
+      fmt::join(missing, " and "));
+}
 
 ReductionOutcome reduce(const ReductionProblem& p, Reduction reduction, int threads) {
   std::atomic<double> shared{0};

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 // How threads may add to one number: the mean absolute error of a linear model, Σ |y − w·x| / N, four ways. For
@@ -37,5 +38,14 @@ struct ReductionOutcome {
 
 // One pass over the data with `threads` threads: from the first that begins to the last that ends.
 ReductionOutcome reduce(const ReductionProblem& p, Reduction reduction, int threads);
+
+// What the four have shown. How threads meet is the machine's: where its cores are busy with other work, times and lost
+// additions may say nothing, or the contrary, and what is right is all that is judged.
+struct ReductionFigures {
+  double alone, locked, partial;  // seconds
+  double lost;                    // by racing, of 1
+  bool right;                     // with a lock, and by partial sums
+};
+std::string reduction_law(const ReductionFigures& figures);
 
 }  // namespace trireme::cli

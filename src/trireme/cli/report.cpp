@@ -185,12 +185,12 @@ std::string plan_text(const train::Trainer& t) {
   out += fmt::format(
       "check   {} programs, {} instructions: every read follows its write, {} shared ranges ordered, no race{}\n",
       program_count(c), format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered),
-      c.checked.collectives == 0
+      c.together.collectives == 0
           ? ""
-          : fmt::format(", {} collectives in one order on all ranks", format_count(c.checked.collectives)));
-  if (c.checked.messages > 0) {
+          : fmt::format(", {} collectives in one order on all ranks", format_count(c.together.collectives)));
+  if (c.together.messages > 0) {
     out.pop_back();
-    out += fmt::format("; {} messages: every send has its receive, no deadlock\n", format_count(c.checked.messages));
+    out += fmt::format("; {} messages: every send has its receive, no deadlock\n", format_count(c.together.messages));
   }
   const bool one_role = c.roles.size() == 1 || !c.roles[1].takes_rows();
   out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(fullest.arena_bytes),

@@ -9,7 +9,7 @@
 
 namespace trireme::cli {
 
-// "trireme 0.1 · 2 cores (AVX-512, bf16) · no GPU · built-in quickstart"
+// "trireme VERSION · 2 cores (AVX-512, bf16) · no GPU · built-in quickstart"
 std::string headline(const train::Config& config);
 // The lines `data`, `model`, `plan`, `check`, `memory` that precede training.
 std::string plan_text(const train::Trainer& trainer);

@@ -32,7 +32,6 @@ E parse(const char* what, const std::array<const char*, N>& names, std::string_v
 const char* name_of(Reduce reduce) { return kReduces[static_cast<std::size_t>(reduce)]; }
 const char* name_of(Algorithm algorithm) { return kAlgorithms[static_cast<std::size_t>(algorithm)]; }
 const char* name_of(Collective collective) { return kCollectives[static_cast<std::size_t>(collective)]; }
-Reduce parse_reduce(std::string_view text) { return parse<Reduce>("reduction", kReduces, text); }
 Algorithm parse_algorithm(std::string_view text) { return parse<Algorithm>("all-reduce algorithm", kAlgorithms, text); }
 
 }  // namespace trireme::comm

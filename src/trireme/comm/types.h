@@ -35,8 +35,7 @@ enum class Collective : std::uint8_t {
 const char* name_of(Reduce reduce);
 const char* name_of(Algorithm algorithm);  // `automatic` is "auto", as in configurations
 const char* name_of(Collective collective);
-Reduce parse_reduce(std::string_view text);  // refuses, naming the nearest
-Algorithm parse_algorithm(std::string_view text);
+Algorithm parse_algorithm(std::string_view text);  // refuses, naming the nearest
 
 struct Segment {
   void* data = nullptr;

@@ -30,9 +30,8 @@ class RoleCheck {
  public:
   explicit RoleCheck(const Compiled& c) : c_(c) {}
 
-  // `program_of` gives a role's program, or null; `exchange_of` what it answers messages with. Gives how many messages
-  // there are.
-  std::size_t run(const auto& program_of, const auto& exchange_of) const {
+  // `program_of` gives a role's program, or null; `exchange_of` what it answers messages with.
+  program::TogetherReport run(const auto& program_of, const auto& exchange_of) const {
     std::vector<program::RoleProgram> running;
     constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
     std::vector<std::size_t> number(c_.roles.size(), kNone);  // by role: its place among those that run
@@ -65,7 +64,7 @@ class RoleCheck {
       for (std::size_t& role : group.roles) role = number[role];
     }
     std::erase_if(groups, [](const program::Group& group) { return group.roles.empty(); });
-    return program::check_together(running, groups).messages;
+    return program::check_together(running, groups);
   }
 
  private:
@@ -74,40 +73,42 @@ class RoleCheck {
 
 // Stages at their own pace: what one program sends, another may receive. A run may end after any step. The programs
 // that a stage repeats, and those it drains by, have one order each (expect_same_order), and no more than a step's
-// micro-batches are ever in flight: with a fill, two steps and a drain every two programs have met that ever do. Counts
-// the messages of the longest run.
-std::size_t check_async_stages(const Compiled& c, const std::string& prefix) {
+// micro-batches are ever in flight: with a fill, two steps and a drain every two programs have met that ever do.
+// Reports on the longest run.
+program::TogetherReport check_async_stages(const Compiled& c, const std::string& prefix) {
   constexpr int kSteps = 3;
-  std::size_t messages = 0;
+  program::TogetherReport longest;
   expect_same_order(c, prefix);
   for (int steps = 1; steps <= kSteps; ++steps) {
     const std::vector<program::Program> rounds = async_rounds(c, steps, prefix);
-    if (rounds.empty()) return 0;
-    messages = RoleCheck(c).run(
+    if (rounds.empty()) return {};
+    longest = RoleCheck(c).run(
         [&](const Role& role, const program::Exchange*) {
           return &rounds[static_cast<std::size_t>(&role - c.roles.data())];
         },
         [](const Role&) -> const program::Exchange* { return nullptr; });
   }
-  return messages;
+  return longest;
 }
 
 }  // namespace
 
-std::size_t check_roles(const Compiled& c) {
-  std::size_t messages = 0;
+program::TogetherReport check_roles(const Compiled& c) {
+  program::TogetherReport report;
   const auto check = [&](const std::string& program, const auto& exchange_of) {
-    messages += RoleCheck(c).run(
+    report += RoleCheck(c).run(
         [&](const Role& role, const program::Exchange* exchange) {
           return exchange != nullptr && program != "refresh" ? role.during(program) : role.find(program);
         },
         exchange_of);
   };
-  if (c.asynchronous_pipeline())
-    messages += check_async_stages(c, "") + check_async_stages(c, kWarmPrograms);
-  else
+  if (c.asynchronous_pipeline()) {
+    report += check_async_stages(c, "");
+    report += check_async_stages(c, kWarmPrograms);
+  } else {
     for (const std::string& program : c.step_programs())
       check(program, [&](const Role& role) { return role.exchange ? &role.exchange->of(program) : nullptr; });
+  }
   std::vector<std::string> others = {"init", "eval", "predict", passes::kPrune, passes::kRemember, passes::kRewind};
   for (const Prefill& prefill : c.prefill) others.push_back(prefill.program);
   for (const std::string& other : others)
@@ -122,7 +123,7 @@ std::size_t check_roles(const Compiled& c) {
     }
   if (std::any_of(c.roles.begin(), c.roles.end(), [](const Role& role) { return role.find("refresh") != nullptr; }))
     check("refresh", [&](const Role& role) { return role.exchange ? &states[&role] : nullptr; });
-  return messages;
+  return report;
 }
 
 }  // namespace trireme::compiler

@@ -67,8 +67,6 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
   }
   c.checked.instructions += builder.checked().instructions;
   c.checked.buffers += builder.checked().buffers;
-  c.checked.collectives += builder.checked().collectives;
-  c.checked.messages += builder.checked().messages;
   c.checked.conflicts_ordered += builder.checked().conflicts_ordered;
   return role;
 }
@@ -227,7 +225,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   add_extra_roles(c, graphs, plan, all_places, options);
   if (c.roles.size() > 1) check_names(plan, forward, c.roles);
   c.groups = groups_of(c);
-  c.checked.messages += check_roles(c);
+  c.together = check_roles(c);
   return c;
 }
 

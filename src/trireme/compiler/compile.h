@@ -20,9 +20,9 @@ struct CompileOptions {
 Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options = {});
 
 // Proves that programs of different roles that run at the same time cannot wait for each other for ever: those of a
-// step, and where there are several ranks those of every other purpose. Throws, naming the instructions. Gives the
-// number of messages between ranks. `compile` has done it.
-std::size_t check_roles(const Compiled& compiled);
+// step, and where there are several ranks those of every other purpose. Throws, naming the instructions. Gives what it
+// has proved: `compile` has done it, and keeps that as Compiled::together.
+program::TogetherReport check_roles(const Compiled& compiled);
 
 // A compilation that has stopped before one of the graph passes, so that a planner can look at the module there and try
 // how a step comes out under several plans. `graphs` must outlive it. Up to

@@ -11,6 +11,7 @@
 #include "trireme/compiler/plan.h"
 #include "trireme/ir/slice.h"
 #include "trireme/program/check.h"
+#include "trireme/program/check_together.h"
 #include "trireme/program/exchange.h"
 #include "trireme/program/group.h"
 #include "trireme/program/program.h"
@@ -91,9 +92,10 @@ struct Compiled {
   std::vector<Role> roles;
   std::vector<Seat> seats;  // by rank of the run
   std::vector<program::Group> groups;
-  std::vector<StepProgram> steps;  // by rising first step
-  std::vector<Prefill> prefill;    // by rising rows, decode first
-  program::CheckReport checked;    // over all programs of the first role
+  std::vector<StepProgram> steps;    // by rising first step
+  std::vector<Prefill> prefill;      // by rising rows, decode first
+  program::CheckReport checked;      // over all programs of the roles that take rows
+  program::TogetherReport together;  // of the proof that all roles fit together, for all that they run together
   std::uint64_t model_parameters = 0;
   std::int64_t micro_rows = 0;  // of all replicas together
   int micro_batches = 1;

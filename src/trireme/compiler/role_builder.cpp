@@ -35,8 +35,6 @@ void RoleBuilder::lower(const std::string& name, const std::string& body, progra
   program::Program p = compiler::lower(role_.module, role_.layout, options, plan_);
   checked_.instructions += report.instructions;
   checked_.buffers += report.buffers;
-  checked_.collectives += report.collectives;
-  checked_.messages += report.messages;
   checked_.conflicts_ordered += report.conflicts_ordered;
   role_.arena_bytes = std::max(role_.arena_bytes, p.arena_bytes);
   for (std::size_t tier = 1; tier < role_.tier_bytes.size(); ++tier)

@@ -98,11 +98,11 @@ std::pair<double, double> decode_speeds(const Model& before, const Model& after,
 double decode_seconds(const Model& model, const train::Registry& registry, std::int64_t tokens) {
   // What else runs makes a token longer and never shorter. Where it runs all the time a round is never undisturbed, but
   // each of its tokens is now and then: the least of each counts, until that has been so for a while.
-  constexpr int kRounds = 10, kMostRounds = 100;
+  constexpr int kRounds = 10, kMaxRounds = 100;
   Decoder decoder(model, registry, tokens);
   decoder.seconds();  // pages and caches are cold
   std::vector<double> least = decoder.token_seconds();
-  for (int since = 0, all = 0; since < kRounds && all < kMostRounds; ++since, ++all) {
+  for (int since = 0, all = 0; since < kRounds && all < kMaxRounds; ++since, ++all) {
     const double before = Decoder::mean(least);
     const std::vector<double> now = decoder.token_seconds();
     for (std::size_t i = 0; i < std::min(least.size(), now.size()); ++i) least[i] = std::min(least[i], now[i]);

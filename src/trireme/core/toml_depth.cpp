@@ -8,7 +8,7 @@ namespace trireme {
 namespace {
 
 // Deeper than any file that is meant, and both together far from what a thread's stack holds.
-constexpr int kMost = 32;
+constexpr int kMax = 32;
 
 // Where the string that begins at `at` ends, one past its closing quotes. What a line or the text ends first is no
 // TOML, and a parser stops there.
@@ -50,10 +50,10 @@ void check_toml_depth(std::string_view text, const std::string& file) {
       case '}': inside = std::max(0, inside - 1); break;
       default: break;
     }
-    if (parts > kMost || inside > kMost)
+    if (parts > kMax || inside > kMax)
       refuse("{}:{}: {} than {}, which nothing that is read here needs", file,
              1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(i), '\n'),
-             parts > kMost ? "a key of more parts" : "more lists and tables within each other", kMost);
+             parts > kMax ? "a key of more parts" : "more lists and tables within each other", kMax);
     ++i;
   }
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMagicBytes = 4;
 constexpr std::size_t kExtentBytes = 4;
-constexpr std::size_t kMostDimensions = 4;
+constexpr std::size_t kMaxDimensions = 4;
 constexpr unsigned kUnsignedByte = 0x08;
 
 constexpr std::array<std::pair<unsigned, const char*>, 6> kTypes = {{{kUnsignedByte, "unsigned bytes"},
@@ -33,11 +33,11 @@ const char* type_name(unsigned code) {
 
 bool looks_like_idx(std::span<const std::byte> bytes) {
   return bytes.size() >= kMagicBytes && byte_at(bytes, 0) == 0 && byte_at(bytes, 1) == 0 &&
-         type_name(byte_at(bytes, 2)) != nullptr && byte_at(bytes, 3) >= 1 && byte_at(bytes, 3) <= kMostDimensions;
+         type_name(byte_at(bytes, 2)) != nullptr && byte_at(bytes, 3) >= 1 && byte_at(bytes, 3) <= kMaxDimensions;
 }
 
 IdxFile parse_idx(std::span<const std::byte> bytes, const std::string& name) {
-  if (!looks_like_idx(bytes)) refuse("{}: is not an IDX file of one to {} dimensions", name, kMostDimensions);
+  if (!looks_like_idx(bytes)) refuse("{}: is not an IDX file of one to {} dimensions", name, kMaxDimensions);
   if (const unsigned code = byte_at(bytes, 2); code != kUnsignedByte)
     refuse("{}: holds {}; images and labels must be unsigned bytes", name, type_name(code));
   const std::size_t dimensions = byte_at(bytes, 3);

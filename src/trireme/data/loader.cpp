@@ -8,20 +8,19 @@
 namespace trireme::data {
 
 Loader::Loader(Sampler sampler, std::vector<RowRange> rows, std::int64_t first_step, const LoaderOptions& options)
-    : sampler_(std::move(sampler)), rows_(std::move(rows)), options_(options), current_(options.memory) {
+    : sampler_(std::move(sampler)),
+      rows_(std::move(rows)),
+      options_(options),
+      pool_(options.threads),
+      current_(options.memory),
+      following_step_(first_step),
+      worker_(static_cast<std::size_t>(options.depth), [this](std::int64_t& step) { work(step); }) {
   TRI_CHECK(options.depth > 0 && options.threads > 0, "a loader reads at least one batch ahead, by some thread");
   for (int i = 0; i < options.depth; ++i) free_.emplace_back(options.memory);
-  thread_ = std::thread([this, first_step] { work(first_step); });
+  for (int i = 0; i < options.depth; ++i) worker_.submit(following_step_++);
 }
 
-Loader::~Loader() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
+Loader::~Loader() { stopping_ = true; }
 
 void Loader::wait(std::unique_lock<std::mutex>& lock, std::size_t batches) {
   const auto start = std::chrono::steady_clock::now();
@@ -45,7 +44,7 @@ const Batch& Loader::next() {
   free_.push_back(std::move(ready_.front()));
   ready_.pop_front();
   lock.unlock();
-  changed_.notify_all();
+  worker_.submit(following_step_++);
   return current_;
 }
 
@@ -54,7 +53,7 @@ const Batch* Loader::following() {
   return ready_.empty() ? nullptr : &ready_.front();
 }
 
-void Loader::make(std::int64_t step, Batch& batch, ThreadPool& pool) const {
+void Loader::make(std::int64_t step, Batch& batch) {
   sampler_.begin(step, rows_, batch);
   if (batch.images.empty()) {  // text is copied faster than threads are woken
     for (std::int64_t row = 0; row < batch.rows; ++row) sampler_.read(row, batch);
@@ -66,7 +65,7 @@ void Loader::make(std::int64_t step, Batch& batch, ThreadPool& pool) const {
     batch.narrow_images.resize(batch.images.size());
   }
   const std::size_t size = batch.images.size() / static_cast<std::size_t>(batch.rows);
-  pool.run(batch.rows, [&](std::int64_t row) {
+  pool_.run(batch.rows, [&](std::int64_t row) {
     const std::size_t at = static_cast<std::size_t>(row) * size;
     sampler_.read(row, batch);
     if (narrow)
@@ -75,30 +74,25 @@ void Loader::make(std::int64_t step, Batch& batch, ThreadPool& pool) const {
   });
 }
 
+// There is a free batch for each step that is submitted. Behind an error nothing is read.
 void Loader::work(std::int64_t step) {
+  if (stopping_) return;
   try {
-    ThreadPool pool(options_.threads);
-    for (;; ++step) {
-      Batch batch(options_.memory);
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return !free_.empty() || stopping_; });
-        if (stopping_) return;
-        batch = std::move(free_.back());
-        free_.pop_back();
-      }
-      make(step, batch, pool);
-      {
-        const std::lock_guard lock(mutex_);
-        ready_.push_back(std::move(batch));
-      }
-      changed_.notify_all();
+    Batch batch(options_.memory);
+    {
+      const std::lock_guard lock(mutex_);
+      if (error_) return;
+      batch = std::move(free_.back());
+      free_.pop_back();
     }
+    make(step, batch);
+    const std::lock_guard lock(mutex_);
+    ready_.push_back(std::move(batch));
   } catch (...) {
     const std::lock_guard lock(mutex_);
     error_ = std::current_exception();
-    changed_.notify_all();
   }
+  changed_.notify_all();
 }
 
 }  // namespace trireme::data

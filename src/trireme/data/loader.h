@@ -1,13 +1,14 @@
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "trireme/core/thread_pool.h"
+#include "trireme/core/worker.h"
 #include "trireme/data/sampler.h"
 
 namespace trireme::data {
@@ -25,7 +26,8 @@ struct LoaderOptions {
 //   Loader loader(sampler, {{first_row, rows}}, first_step);
 //   const Batch& batch = loader.next();          // valid until the next call
 //
-// An exception while reading is thrown by the `next` that would have returned that batch. Destruction stops the thread.
+// An exception while reading is thrown by the `next` that would have returned that batch. Destruction waits for a batch
+// that is being made.
 class Loader {
  public:
   Loader(Sampler sampler, std::vector<RowRange> rows, std::int64_t first_step, const LoaderOptions& options = {});
@@ -44,20 +46,22 @@ class Loader {
  private:
   void work(std::int64_t step);
   void wait(std::unique_lock<std::mutex>& lock, std::size_t batches);
-  void make(std::int64_t step, Batch& batch, ThreadPool& pool) const;
+  void make(std::int64_t step, Batch& batch);
 
   Sampler sampler_;
   std::vector<RowRange> rows_;
   LoaderOptions options_;
+  ThreadPool pool_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Batch> ready_;
   std::vector<Batch> free_;
   std::exception_ptr error_;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_ = false;
   Batch current_;
   double waited_ = 0;
-  std::thread thread_;  // last: starts when everything else exists
+  std::int64_t following_step_;  // that is submitted next
+  Worker<std::int64_t> worker_;  // makes the batch of a step; last: starts when everything else exists
 };
 
 }  // namespace trireme::data

@@ -198,7 +198,7 @@ TokenStream read_text(std::span<const TextFile> files) {
 
 double unigram_cross_entropy(const TokenStream& known, const TokenStream& text, std::int64_t vocab) {
   // Of a stream too large to go through before a run, every k-th block.
-  constexpr std::int64_t kMost = std::int64_t{256} << 20;
+  constexpr std::int64_t kMax = std::int64_t{256} << 20;
   constexpr std::int64_t kBlock = 1 << 16;
   struct Counts {
     std::vector<double> of;
@@ -207,7 +207,7 @@ double unigram_cross_entropy(const TokenStream& known, const TokenStream& text, 
   const auto count = [&](const TokenStream& stream) {
     Counts counts{std::vector<double>(static_cast<std::size_t>(vocab)), 0};
     std::vector<std::int32_t> block(kBlock);
-    const std::int64_t step = std::max<std::int64_t>(1, stream.size() / kMost);
+    const std::int64_t step = std::max<std::int64_t>(1, stream.size() / kMax);
     for (std::int64_t first = 0; first < stream.size(); first += step * kBlock) {
       const std::span part = std::span(block).first(static_cast<std::size_t>(std::min(kBlock, stream.size() - first)));
       stream.read(first, part);

@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "GGUF files are little
 constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint32_t kVersion = 3;
 constexpr std::uint64_t kAlignment = 32;
-constexpr std::uint64_t kMostEntries = std::uint64_t{1} << 31;  // of lists, keys and tensors in a file that is sound
+constexpr std::uint64_t kMaxEntries = std::uint64_t{1} << 31;  // of lists, keys and tensors in a file that is sound
 
 // Numbers of the kinds of values.
 enum class Kind : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, text, list, u64, i64, f64 };
@@ -103,7 +103,7 @@ class In {
   }
   std::uint64_t count(const char* of) {
     const auto number_of = number<std::uint64_t>();
-    if (number_of > kMostEntries) refuse("{}: {} {} are more than a file has; it is damaged", path_, number_of, of);
+    if (number_of > kMaxEntries) refuse("{}: {} {} are more than a file has; it is damaged", path_, number_of, of);
     return number_of;
   }
   std::string text() {

@@ -55,10 +55,10 @@ T HfSettings::first(std::initializer_list<std::string_view> keys, T absent, cons
 
 std::int64_t HfSettings::size(std::initializer_list<std::string_view> keys, std::int64_t absent) const {
   return first(keys, absent, [this](std::string_view key, const nlohmann::json& value) {
-    constexpr std::int64_t kMost = 0x7fffffff;
-    const bool fits = value.is_number_integer() && value.get<std::int64_t>() >= 1 && value.get<std::int64_t>() <= kMost;
+    constexpr std::int64_t kMax = 0x7fffffff;
+    const bool fits = value.is_number_integer() && value.get<std::int64_t>() >= 1 && value.get<std::int64_t>() <= kMax;
     // Numbers above the signed range wrap to negative ones, which do not fit either.
-    if (!fits) mismatch(key, fmt::format("an integer from 1 to {}", kMost));
+    if (!fits) mismatch(key, fmt::format("an integer from 1 to {}", kMax));
     return value.get<std::int64_t>();
   });
 }

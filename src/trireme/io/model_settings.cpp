@@ -18,14 +18,14 @@ void read_heads(const HfSettings& s, const HeadKeys& keys, ModelConfig& m) {
 }
 
 void check_size(const HfSettings& s, std::string_view layers, std::string_view width, const ModelConfig& m) {
-  constexpr std::int64_t kMostLayers = 10'000;
-  constexpr double kMostParameters = 1e15;
-  if (m.layers > kMostLayers) s.refuse_value(layers, fmt::format("more layers than the {} of any model", kMostLayers));
+  constexpr std::int64_t kMaxLayers = 10'000;
+  constexpr double kMaxParameters = 1e15;
+  if (m.layers > kMaxLayers) s.refuse_value(layers, fmt::format("more layers than the {} of any model", kMaxLayers));
   const auto number = [](std::int64_t size) { return static_cast<double>(size); };
   const double attention = number(m.head_dim) * (2 * number(m.heads) + 2 * number(m.kv_heads));
   const double parameters =
       number(m.width) * (number(m.vocab) + number(m.context) + number(m.layers) * (attention + 3 * number(m.ffn)));
-  if (parameters > kMostParameters)
+  if (parameters > kMaxParameters)
     s.refuse_value(width, fmt::format("with the other sizes it makes about {:.0e} parameters, more than any model has",
                                       parameters));
 }

@@ -26,11 +26,6 @@ void check_name(const std::string& name) {
 
 }  // namespace
 
-bool has_safetensors(const std::string& folder) {
-  std::error_code unknown;
-  return fs::exists(fs::path(folder) / kSingle, unknown) || fs::exists(fs::path(folder) / kIndex, unknown);
-}
-
 ShardedSafetensors::ShardedSafetensors(const std::string& folder) {
   std::error_code unknown;
   path_ = (fs::path(folder) / kSingle).string();

@@ -36,7 +36,4 @@ class ShardedSafetensors {
   std::map<std::string, Found> tensors_;
 };
 
-// Does the folder hold weights under one of the names above?
-bool has_safetensors(const std::string& folder);
-
 }  // namespace trireme::io

@@ -10,14 +10,14 @@ namespace trireme::ir {
 namespace {
 
 // Far beyond any memory, and few enough that no sum over the buffers of a program overflows.
-constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;
 
 }  // namespace
 
 void check_extents(const TensorType& type) {
   std::int64_t elements = 1;
   for (const std::int64_t extent : type.shape)
-    if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) || elements > kMostElements)
+    if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) || elements > kMaxElements)
       refuse("extents {} are out of range", type.shape.str());
 }
 

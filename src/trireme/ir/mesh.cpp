@@ -42,12 +42,6 @@ std::vector<int> Mesh::coordinate(int rank) const {
   return at;
 }
 
-int Mesh::rank_at(const std::vector<int>& coordinate) const {
-  int rank = 0;
-  for (std::size_t i = 0; i < axes.size(); ++i) rank = rank * axes[i].size + coordinate[i];
-  return rank;
-}
-
 std::string Mesh::str() const {
   std::vector<std::string> parts;
   for (const Axis& axis : axes) parts.push_back(fmt::format("{}={}", axis.name, axis.size));
@@ -55,7 +49,7 @@ std::string Mesh::str() const {
 }
 
 Mesh parse_mesh(std::string_view text) {
-  constexpr std::int64_t kMostRanks = 1 << 24;
+  constexpr std::int64_t kMaxRanks = 1 << 24;
   Mesh mesh;
   std::int64_t ranks = 1;
   if (trim(text).empty()) return mesh;
@@ -76,7 +70,7 @@ Mesh parse_mesh(std::string_view text) {
       if (axis.name == name) refuse("mesh axis '{}' is given twice", name);
     mesh.axes.push_back({name, size});
     ranks *= size;
-    if (ranks > kMostRanks) refuse("mesh '{}' has more than {} ranks", text, kMostRanks);
+    if (ranks > kMaxRanks) refuse("mesh '{}' has more than {} ranks", text, kMaxRanks);
   }
   return mesh;
 }

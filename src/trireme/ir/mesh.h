@@ -18,9 +18,8 @@ struct Mesh {
   int size_of(std::string_view axis) const;  // or of several, "dp+tp"; 1 for an axis that is not there
   // Of the axis in `axes`; throws for one that is not there.
   std::size_t index_of(std::string_view axis) const;
-  // Position of `rank` along each axis, and back.
+  // Position of `rank` along each axis.
   std::vector<int> coordinate(int rank) const;
-  int rank_at(const std::vector<int>& coordinate) const;
 
   std::string str() const;  // "pp=2,dp=2"
   friend bool operator==(const Mesh&, const Mesh&) = default;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <vector>
+
 #include "trireme/core/error.h"
 
 namespace trireme::ir {
@@ -29,9 +32,11 @@ TEST(Mesh, RanksAndCoordinates) {
   EXPECT_EQ(mesh.size_of("h"), 1);
   EXPECT_EQ(mesh.coordinate(23), (std::vector<int>{1, 2, 3}));
   EXPECT_EQ(mesh.coordinate(1), (std::vector<int>{0, 0, 1}));  // the last axis is the most adjacent ranks
-  for (int rank = 0; rank < mesh.ranks(); ++rank) EXPECT_EQ(mesh.rank_at(mesh.coordinate(rank)), rank);
+  // Each rank has its own.
+  std::set<std::vector<int>> places;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) EXPECT_TRUE(places.insert(mesh.coordinate(rank)).second) << rank;
   EXPECT_EQ(Mesh{}.ranks(), 1);
-  EXPECT_EQ(Mesh{}.rank_at({}), 0);
+  EXPECT_TRUE(Mesh{}.coordinate(0).empty());
 }
 
 TEST(Mesh, Refusals) {

@@ -54,8 +54,8 @@ void check_storage(const State& state) {
   } else if (state.first_row != 0 || !state.row_axes.empty()) {
     fail("'{}' has rows of no block", state.name);
   }
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  if (state.room != 0 && (state.room < part.elements() || state.room > kMost))
+  constexpr std::int64_t kMax = std::int64_t{1} << 40;
+  if (state.room != 0 && (state.room < part.elements() || state.room > kMax))
     fail("'{}' of {} cannot have room for {} elements", state.name, part.str(), state.room);
 }
 

@@ -150,12 +150,12 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
     o.update_on_host = take(options, "update", "device") == "host";
     p.add<Offload>(o);
   } else if (pass == "optimizer")
-    p.add<Optimizer>(
-        Optimizer::Options{.kind = take(options, "kind", "adamw"), .clip = std::stod(take(options, "clip", "1"))});
+    p.add<Optimizer>(Optimizer::Options{.kind = Optimizer::parse(take(options, "kind", "adamw")),
+                                        .clip = std::stod(take(options, "clip", "1"))});
   else if (pass == "precision")
     p.add<LowPrecision>(LowPrecision::Options{parse_dtype(take(options, "low", "bf16")).value(), {"micro", "eval"}});
   else if (pass == "prune") {
-    p.add<Optimizer>(Optimizer::Options{.kind = take(options, "kind", "adamw")});
+    p.add<Optimizer>(Optimizer::Options{.kind = Optimizer::parse(take(options, "kind", "adamw"))});
     p.add<Prune>(pruned(options));
   } else if (pass == "quantize-weights")
     p.add<QuantizeWeights>(few_bits(options));

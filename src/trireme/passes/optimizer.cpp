@@ -20,8 +20,6 @@ class UpdateBuilder {
  public:
   UpdateBuilder(Module& module, const Optimizer::Options& options)
       : module_(module), options_(options), loss_(module.find_state("loss")) {
-    if (options.kind != "adamw" && options.kind != "sgd")
-      fail("there is no optimizer '{}'; there are adamw and sgd", options.kind);
     if (loss_ == kNone) fail("nothing is accumulated as 'loss'");
     module_.add_graph("update");
   }
@@ -29,7 +27,7 @@ class UpdateBuilder {
   void run() {
     Graph& g = graph();
     lr_ = g.add_input("lr", {DType::f32, {}});
-    if (options_.kind == "adamw") step_ = g.add_input("step", {DType::f32, {}});
+    if (adam_) step_ = g.add_input("step", {DType::f32, {}});
     std::vector<StateId> parameters;
     for (std::size_t i = 0; i < module_.states.size(); ++i)
       if (module_.states[i].trained) parameters.push_back(static_cast<StateId>(i));
@@ -86,13 +84,12 @@ class UpdateBuilder {
     std::vector<StateId> states = {parameter};
     std::vector<ValueId> inputs = {graph().read(module_, parameter), gradient(parameter)};
     ir::Attributes attributes{{"weight_decay", decay}};
-    const bool adam = options_.kind == "adamw";
-    for (const char* suffix : adam ? std::vector<const char*>{"m", "v"} : std::vector<const char*>{"momentum"}) {
+    for (const char* suffix : adam_ ? std::vector<const char*>{"m", "v"} : std::vector<const char*>{"momentum"}) {
       states.push_back(optimizer_state(parameter, suffix));
       inputs.push_back(graph().read(module_, states.back()));
     }
     inputs.push_back(lr_);
-    if (adam) {
+    if (adam_) {
       inputs.push_back(step_);
       attributes.set("beta1", options_.beta1);
       attributes.set("beta2", options_.beta2);
@@ -104,7 +101,8 @@ class UpdateBuilder {
     inputs.push_back(finite_);
     const StateId copy = low_copy(name);
     if (copy != kNone) attributes.set("low", std::string(name_of(module_.state(copy).type.dtype)));
-    const auto updated = add(options_.kind.c_str(), inputs, attributes, name + "." + options_.kind);
+    const char* const op = adam_ ? "adamw" : "sgd";
+    const auto updated = add(op, inputs, attributes, name + "." + op);
     if (copy != kNone) states.push_back(copy);
     for (std::size_t i = 0; i < states.size(); ++i) set(states[i], updated[i]);
   }
@@ -150,6 +148,7 @@ class UpdateBuilder {
 
   Module& module_;
   const Optimizer::Options& options_;
+  const bool adam_ = options_.kind == Optimizer::Kind::adamw;
   StateId loss_;
   ValueId lr_ = kNone;
   ValueId step_ = kNone;
@@ -160,6 +159,12 @@ class UpdateBuilder {
 };
 
 }  // namespace
+
+Optimizer::Kind Optimizer::parse(std::string_view name) {
+  if (name == "adamw") return Kind::adamw;
+  if (name == "sgd") return Kind::sgd;
+  fail("there is no optimizer '{}'; there are adamw and sgd", name);
+}
 
 void Optimizer::run(Module& module) const { UpdateBuilder(module, options_).run(); }
 

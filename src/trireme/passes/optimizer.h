@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+#include <string_view>
+
 #include "trireme/passes/pass.h"
 
 namespace trireme::passes {
@@ -14,8 +17,9 @@ namespace trireme::passes {
 // micro graph itself writes (running statistics) is written to a shadow, and taken over or restored here.
 class Optimizer : public Pass {
  public:
+  enum class Kind : std::uint8_t { adamw, sgd };  // named as their ops
   struct Options {
-    std::string kind = "adamw";  // adamw | sgd
+    Kind kind = Kind::adamw;
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
@@ -23,7 +27,9 @@ class Optimizer : public Pass {
     double weight_decay = 0.1;
     double clip = 1.0;  // 0: off
   };
-  explicit Optimizer(Options options) : options_(std::move(options)) {}
+  explicit Optimizer(Options options) : options_(options) {}
+  // Refuses what is none.
+  static Kind parse(std::string_view name);
   std::string name() const override { return "optimizer"; }
   void run(ir::Module& module) const override;
 

@@ -4,7 +4,8 @@
 #include "trireme/passes/gradient_sums.h"
 
 // SGD's momentum, given to the ranks: each has that of its own terms, whose sum is what the optimizer would have. It is
-// what travels instead of gradients where what is lost on the way should not be kept up by a momentum behind it.
+// what is communicated instead of gradients where what is lost on the way should not be kept up by a momentum behind
+// it.
 namespace trireme::passes {
 
 // Makes the states of the momentum each rank's own.
@@ -22,8 +23,8 @@ ir::ValueId own_momentum(GradientSums& sums, const GradientSums::Sum& sum);
 // μ · old + clip · gradient, a row of all elements.
 OwnMomentum next_momentum(GradientSums& sums, const GradientSums::Sum& sum, ir::ValueId clip);
 
-// The parameter's step along `direction`, the sum of what travelled. The state of the momentum is set to the rank's
-// own.
+// The parameter's step along `direction`, the sum of what was communicated. The state of the momentum is set to the
+// rank's own.
 void descend(GradientSums& sums, const GradientSums::Sum& sum, ir::ValueId direction, const OwnMomentum& own);
 
 }  // namespace trireme::passes

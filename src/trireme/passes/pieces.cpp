@@ -317,9 +317,9 @@ std::int64_t piece_rows(const Shape& shape, std::size_t bytes) {
   // A chunk of the smallest dtype is a whole number of pages.
   const std::int64_t unit = ops::kSumChunk / std::gcd(row, ops::kSumChunk);
   constexpr std::size_t kLeast = std::size_t{256} << 10;
-  constexpr std::size_t kMostPieces = 256;
+  constexpr std::size_t kMaxPieces = 256;
   const std::size_t whole = static_cast<std::size_t>(shape.elements()) * sizeof(float);
-  bytes = std::max(std::min(bytes, std::max(whole / 4, kLeast)), whole / kMostPieces);
+  bytes = std::max(std::min(bytes, std::max(whole / 4, kLeast)), whole / kMaxPieces);
   const auto wanted = static_cast<std::int64_t>(bytes / sizeof(float)) / row / unit * unit;
   return std::clamp<std::int64_t>(wanted, std::min(unit, std::max<std::int64_t>(rows, 1)),
                                   std::max<std::int64_t>(rows, 1));

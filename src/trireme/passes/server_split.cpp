@@ -383,8 +383,8 @@ ServerMessages::ServerMessages(const ir::Module& module, const ServerSplit& spli
     }
     results(update, updates.back());
   }
-  constexpr int kMostKeys = 32768;
-  if (next > kMostKeys) fail("{} messages to and from servers are more than there are tags", next);
+  constexpr int kMaxKeys = 32768;
+  if (next > kMaxKeys) fail("{} messages to and from servers are more than there are tags", next);
 }
 
 }  // namespace trireme::passes

@@ -117,6 +117,15 @@ std::string offload_text(const Offload& offload) {
   return offload.optimizer ? "activations,optimizer" : "activations";
 }
 
+const char* compression_text(Compression compression) {
+  switch (compression) {
+    case Compression::bf16: return "bf16";
+    case Compression::int8: return "int8";
+    case Compression::configured: break;
+  }
+  return "";
+}
+
 std::string describe(const Candidate& c) {
   std::string text = mesh_text(c);
   if (c.pp > 1) text += " · " + pipeline_text(c.pipeline);
@@ -127,7 +136,7 @@ std::string describe(const Candidate& c) {
   if (c.layer.sharding > 0) text += " · shardings chosen by op";
   if (c.offload.any()) text += " · offload " + offload_text(c.offload);
   if (!c.layer.precision.empty()) text += " · " + c.layer.precision;
-  if (!c.compress.empty()) text += " · compress " + c.compress;
+  if (c.compress != Compression::configured) text += fmt::format(" · compress {}", compression_text(c.compress));
   return text;
 }
 
@@ -150,7 +159,7 @@ std::vector<Candidate> enumerate(const Space& space) {
         const std::int64_t micro = space.batch / c.dp / c.layer.micro_batch;
         if (c.pp > 1 && micro < 2 && p > 0) continue;
         for (const Offload& offload : space.offload)
-          for (const std::string& compress : c.dp > 1 ? space.compressions : std::vector<std::string>{""}) {
+          for (const Compression compress : c.dp > 1 ? space.compressions : std::vector{Compression::configured}) {
             c.offload = offload;
             c.compress = compress;
             all.push_back(c);
@@ -175,7 +184,8 @@ std::vector<Candidate> enumerate(const Space& space) {
 }
 
 bool is_well_known(const Candidate& c, const Space& space) {
-  if (c.offload.any() || c.layer.h * c.layer.w > 1 || !c.layer.precision.empty() || !c.compress.empty()) return false;
+  if (c.offload.any() || c.layer.h * c.layer.w > 1 || !c.layer.precision.empty()) return false;
+  if (c.compress != Compression::configured) return false;
   if (c.pp == 1 && c.layer.tp == 1) return c.zero == 0 || c.zero == 3;
   const int widest = std::min(space.max_tp, space.ranks);
   const bool usual = c.pp == 1 || c.pipeline.kind == Kind::one_f_one_b || c.pipeline.kind == Kind::interleaved;

@@ -33,6 +33,11 @@ struct Offload {
 // "activations,optimizer", as memory.offload has it.
 std::string offload_text(const Offload& offload);
 
+// How gradients are communicated: as the configuration has it, or in another type.
+enum class Compression : std::uint8_t { configured, bf16, int8 };
+// As parallel.compress has it; empty: what the configuration has stays.
+const char* compression_text(Compression compression);
+
 // One point of the search: what the planner chooses. The rest of a plan is the configuration's.
 struct Candidate {
   int pp = 1;
@@ -42,7 +47,7 @@ struct Candidate {
   program::PipelineName pipeline = {};
   std::vector<std::int64_t> stages = {};  // layers of each part; empty: as the compiler balances them
   Offload offload = {};
-  std::string compress = {};  // of gradients; empty: the configuration's
+  Compression compress = {};  // of gradients
 
   int ranks() const { return pp * dp * layer.ranks(); }
   int parts() const { return pp * (pp > 1 ? pipeline.chunks : 1); }
@@ -75,7 +80,7 @@ struct Space {
   int shardings = 1;
   std::vector<Offload> offload = {{}};
   std::vector<std::string> precisions = {""};
-  std::vector<std::string> compressions = {""};
+  std::vector<Compression> compressions = {Compression::configured};
   std::vector<std::vector<std::int64_t>> stages = {};  // empty: balanced by the layers' costs
 };
 

@@ -28,10 +28,13 @@ void add(LayerCost& sum, const LayerCost& layer, bool first) {
 }
 
 // Of a gradient's bytes, those on the wire.
-double wire_share(const std::string& compress) {
-  if (compress == "bf16") return 0.5;
-  if (compress == "int8") return 0.25;
-  return compress.empty() ? 1 : 1.0 / 16;
+double wire_share(Compression compression) {
+  switch (compression) {
+    case Compression::bf16: return 0.5;
+    case Compression::int8: return 0.25;
+    case Compression::configured: break;
+  }
+  return 1;
 }
 
 // Ranks `stride` apart.

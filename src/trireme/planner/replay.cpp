@@ -158,7 +158,7 @@ class Rank {
 
 std::vector<double> replayed_seconds(const program::Program& program, int copies, double budget) {
   constexpr int kLeast = 3;
-  constexpr int kMost = 25;
+  constexpr int kMax = 25;
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int r = 0; r < copies; ++r) ranks.push_back(std::make_unique<Rank>(program));
   std::atomic<int> working = copies;
@@ -178,7 +178,7 @@ std::vector<double> replayed_seconds(const program::Program& program, int copies
     // Long programs once: what disturbs one launch has others in the same program to make up for it.
     const auto begin = Clock::now();
     const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-    for (int done = 0; done == 0 || (done < kMost && spent() < budget) || (done < kLeast && spent() < kLeast * budget);
+    for (int done = 0; done == 0 || (done < kMax && spent() < budget) || (done < kLeast && spent() < kLeast * budget);
          ++done)
       ranks[r]->pass(true);
     // The others' last passes are to be as crowded as their first.

@@ -19,7 +19,7 @@ constexpr std::size_t kAtOnce = 2;
 
 // As many plans are simulated as have so many nodes together, but not more than so many.
 constexpr std::size_t kWork = 60'000;
-constexpr std::size_t kMostFinalists = 40;
+constexpr std::size_t kMaxFinalists = 40;
 
 // A candidate that promises so much less than the best is not worth compiling: by so much an estimate is off that was
 // corrected by those of its kind.
@@ -364,7 +364,7 @@ class Search {
     while (!stopped()) {
       const std::size_t good = count_feasible();
       const bool enough = good >= asked;
-      if (scored_.size() >= std::max(kMostFinalists, 4 * asked) || (enough && spent_ >= kWork)) return;
+      if (scored_.size() >= std::max(kMaxFinalists, 4 * asked) || (enough && spent_ >= kWork)) return;
       std::vector<const Ranked*> open;
       for (const Ranked& r : ranked_)
         if (is_new(r)) open.push_back(&r);
@@ -437,7 +437,7 @@ class Search {
   // that helps.
   void improve() {
     // Of large models only the nearest: each takes long.
-    std::size_t left = spent_ >= kWork ? 2 : kMostFinalists / 2;
+    std::size_t left = spent_ >= kWork ? 2 : kMaxFinalists / 2;
     for (bool better = true; better && left > 0 && !stopped();) {
       const Scored* best = best_scored();
       if (best == nullptr) return;

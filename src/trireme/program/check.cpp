@@ -118,7 +118,6 @@ class Checker {
       fail("{} is for {} ranks along {}, the mesh '{}' has {}", describe(p_, i), parts, axis, p_.mesh.str(),
            p_.mesh.size_of(axis));
     check_types(i);
-    ++report_.collectives;
   }
 
   // Ranks exchange what the op says: operands of one type, parts and wholes that belong together.
@@ -149,7 +148,6 @@ class Checker {
       fail("{} is on stream {}, and {} on stream {}: messages of one group have one stream", describe(p_, i),
            instruction.stream, describe(p_, known->second), other.stream);
     if (instruction.stream == 0) fail("{} is on stream 0, where other work would wait for its peer", describe(p_, i));
-    ++report_.messages;
   }
 
   // Known when all instructions were seen: nothing else is on a stream of messages between stages.
@@ -176,7 +174,6 @@ class Checker {
     const auto [known, fresh] = messages_.emplace(
         std::tuple(pulls, instruction.attributes.integer("peer"), instruction.attributes.integer("key")), i);
     if (!fresh) fail("{} and {} have the same key", describe(p_, known->second), describe(p_, i));
-    ++report_.messages;
   }
 
   void check_places() {

@@ -7,8 +7,6 @@ namespace trireme::program {
 struct CheckReport {
   std::size_t instructions = 0;
   std::size_t buffers = 0;
-  std::size_t collectives = 0;        // that ranks run together
-  std::size_t messages = 0;           // pushed and pulled, sent and received
   std::size_t conflicts_ordered = 0;  // pairs of accesses to the same bytes, one writing, that were shown to be ordered
 };
 

@@ -20,9 +20,16 @@ struct RoleProgram {
   std::string at = {};                 // which of the roles of its stage it is: messages go between those at one place
 };
 
+// What the check below has proved, for people.
 struct TogetherReport {
   std::size_t collectives = 0;  // of the run: each counted once, however many roles take part
   std::size_t messages = 0;     // pairs of a push or a pull and what takes or answers it, or of a send and its receive
+
+  TogetherReport& operator+=(const TogetherReport& other) {
+    collectives += other.collectives;
+    messages += other.messages;
+    return *this;
+  }
 };
 
 // Proves that programs which run together cannot wait for each other for ever, at any timing.

@@ -21,6 +21,6 @@ std::span<const Pass> program_passes();
 // Runs them over a program that lowering has just emitted. The one place through which every pass runs: it verifies the
 // program after each (verify.h), checks all of it once memory is planned if that is asked for (check.h), times each
 // pass, and writes the program out after each when asked.
-void run_passes(Program& program, const LowerOptions& options);
+void run_passes(Program& program, const LowerOptions& options, std::span<const Pass> passes = program_passes());
 
 }  // namespace trireme::program

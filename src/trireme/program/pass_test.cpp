@@ -170,5 +170,36 @@ TEST(ProgramPasses, TheErrorOfAPassNamesIt) {
   }
 }
 
+// A pass that leaves a program broken is the one that is named, and not a later one or the full check: whatever it
+// breaks, wherever it stands in the list.
+TEST(ProgramPasses, AProgramIsVerifiedAfterEachOfThem) {
+  const ir::Registry registry = testing::probe_registry();
+  const ir::Module module = ir::parse(kModule, registry);
+  const Pass breaks{"breaks", "a pass that makes an instruction wait for an event that nothing records",
+                    [](Program& p, const LowerOptions&) { p.instructions.front().waits = {7}; }};
+  for (std::size_t place = 0; place <= program_passes().size(); ++place) {
+    std::vector<Pass> passes(program_passes().begin(), program_passes().end());
+    passes.insert(passes.begin() + static_cast<std::ptrdiff_t>(place), breaks);
+    Program program = emit(module, lay_out(module), {});
+    try {
+      run_passes(program, {}, passes);
+      ADD_FAILURE() << "nothing is said at place " << place;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.message(),
+                "pass breaks of program 'step': instruction 0 (input 'x', micro-batch 0) waits for event 7, which no "
+                "instruction before it records");
+    }
+  }
+}
+
+// And before the first.
+TEST(ProgramPasses, AProgramIsVerifiedAsItIsEmitted) {
+  const ir::Registry registry = testing::probe_registry();
+  const ir::Module module = ir::parse(kModule, registry);
+  Program program = emit(module, lay_out(module), {});
+  program.instructions.front().waits = {7};
+  EXPECT_THROW(run_passes(program, {}, {}), Error);
+}
+
 }  // namespace
 }  // namespace trireme::program

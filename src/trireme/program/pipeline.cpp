@@ -76,12 +76,12 @@ void dump(const PassReports& reports, std::size_t number, const char* pass, cons
 
 std::span<const Pass> program_passes() { return kPasses; }
 
-void run_passes(Program& program, const LowerOptions& options) {
+void run_passes(Program& program, const LowerOptions& options, std::span<const Pass> passes) {
   const PassReports& reports = options.reports;
   verify(program);
   if (!reports.dump.empty()) dump(reports, 0, "lower", program);
-  for (std::size_t i = 0; i < std::size(kPasses); ++i) {
-    const Pass& pass = kPasses[i];
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const Pass& pass = passes[i];
     const auto start = std::chrono::steady_clock::now();
     try {
       pass.run(program, options);

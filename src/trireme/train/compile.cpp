@@ -364,7 +364,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   compiler::Plan& plan = planned.plan;
   DeviceChoice device = choose_device(config, options.local_ranks);
   plan.device = device.device;
-  if (trains || config.parallel.mesh != "auto") plan.mesh = mesh_of(config);
+  if (trains || !config.parallel.any_mesh()) plan.mesh = mesh_of(config);
   if (options.purpose == Purpose::generate) check_mesh_of_generation(config, plan.mesh);
   if (trains && config.parallel.compress != Compress::none && plan.mesh.ranks() == 1)
     refuse(

@@ -34,6 +34,8 @@ struct ParallelConfig {
 #define TRI_SECTION_PARALLEL
 #define TRI_SECTION_SHARDING
 #include <trireme/options.def>
+  // Whether the ranks that there are decide the mesh.
+  bool any_mesh() const { return mesh == "auto"; }
   friend bool operator==(const ParallelConfig&, const ParallelConfig&) = default;
 };
 

@@ -156,7 +156,7 @@ compiler::Graphs build_graphs(const Config& config, const Registry& registry, co
     // The last piece of a prompt may be padded beyond the sequence's end.
     graphs.cache_rows = sequence + graphs.prefill.back();
   }
-  graphs.optimizer = {.kind = config.train.optimizer.text(),
+  graphs.optimizer = {.kind = passes::Optimizer::parse(config.train.optimizer.text()),
                       .beta1 = config.train.betas[0],
                       .beta2 = config.train.betas[1],
                       .eps = config.train.eps,

@@ -51,7 +51,7 @@ void emulate_link(cluster::Cluster& cluster, const std::string& text) {
 OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster cluster,
                      const OnClusterOptions& options) {
   OnCluster out;
-  if (config.parallel.mesh == "auto" || config.parallel.mesh.find('*') != std::string::npos) {
+  if (config.parallel.any_mesh() || config.parallel.mesh.find('*') != std::string::npos) {
     const ir::Mesh mesh = mesh_of(config, options.ranks);
     config.parallel.mesh = mesh.axes.empty() ? "dp=1" : mesh.str();
   }

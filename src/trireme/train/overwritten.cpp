@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 // Where `input` leads, in `run` (which is canonical), by whichever links: the removal of one of them counts as well.
 bool leads_through(const fs::path& run, const fs::path& input, int links) {
-  constexpr int kMostLinks = 40;  // as the system has it
+  constexpr int kMaxLinks = 40;  // as the system has it
   std::error_code unknown;
   fs::path at;
   for (const fs::path& part : fs::absolute(input, unknown)) {
@@ -25,7 +25,7 @@ bool leads_through(const fs::path& run, const fs::path& input, int links) {
     if (!inside.empty() &&
         std::find(kOverwritten.begin(), kOverwritten.end(), inside.begin()->string()) != kOverwritten.end())
       return true;
-    if (fs::is_symlink(at, unknown) && links < kMostLinks &&
+    if (fs::is_symlink(at, unknown) && links < kMaxLinks &&
         leads_through(run, at.parent_path() / fs::read_symlink(at, unknown), links + 1))
       return true;
     if (fs::path real = fs::weakly_canonical(at, unknown); !unknown) at = std::move(real);

@@ -142,7 +142,7 @@ std::string why_not_followed(const PlanFile& plan, const Config& config, int lau
         now != "\"auto\"" && !((key == "runtime.threads" || key == "train.micro_batch") && now == "0"))
       return fmt::format("{} was {} and is {}", key, value_text(planned, key), now);
   const int ranks = ranks_of(planned);
-  const int now = config.parallel.mesh == "auto" ? std::max(1, launched) : ranks;
+  const int now = config.parallel.any_mesh() ? std::max(1, launched) : ranks;
   if (ranks != now) return fmt::format("it is for {} ranks, and these are {}", ranks, now);
   if (device_of(config, local_ranks) != plan.decisions.device)
     return fmt::format("it is for a {}", device::name_of(plan.decisions.device));

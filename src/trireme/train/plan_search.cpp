@@ -82,7 +82,8 @@ std::vector<std::string> settings_of(const Candidate& c) {
   if (c.pp > 1) settings.push_back("parallel.pipeline=" + planner::pipeline_text(c.pipeline));
   if (c.offload.any()) settings.push_back("memory.offload=" + planner::offload_text(c.offload));
   if (!c.layer.precision.empty()) settings.push_back("train.precision=" + c.layer.precision);
-  if (!c.compress.empty()) settings.push_back("parallel.compress=" + c.compress);
+  if (c.compress != planner::Compression::configured)
+    settings.push_back(fmt::format("parallel.compress={}", compression_text(c.compress)));
   settings.push_back(fmt::format("parallel.stages=[{}]", fmt::join(c.stages, ",")));
   return settings;
 }
@@ -155,7 +156,7 @@ void PlanSearch::find_space() {
           c.device.flops.contains(dtype == std::string("fp16") ? "f16" : dtype))
         space.precisions.emplace_back(dtype);
   if (request_.compress && !is_fixed("parallel.compress") && config_.parallel.compress == Compress::none)
-    space.compressions = {"", "bf16", "int8"};
+    space.compressions = {planner::Compression::configured, planner::Compression::bf16, planner::Compression::int8};
   if (is_fixed("parallel.stages") && !config_.parallel.stages.empty()) space.stages = {config_.parallel.stages};
   problem_.limit = c.device.memory;
   // Ranks of a CPU share its memory.
@@ -199,7 +200,7 @@ void PlanSearch::check_folds() {
 }
 
 void PlanSearch::find_own() {
-  if (config_.parallel.mesh == "auto" || !problem_.space.fixed_meshes.empty()) return;
+  if (config_.parallel.any_mesh() || !problem_.space.fixed_meshes.empty()) return;
   const ir::Mesh mesh = mesh_of(config_, request_.ranks);
   if (mesh.ranks() != request_.ranks) return;
   Candidate own = candidate_of(mesh);

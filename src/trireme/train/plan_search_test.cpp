@@ -245,14 +245,14 @@ TEST_F(PlanSearchTest, TheSpaceHasImagesAxesAndWhatIsAllowed) {
     EXPECT_EQ(c.ranks(), 4);
     seen.insert(planner::mesh_text(c));
     seen.insert("precision " + c.layer.precision);
-    seen.insert("compress " + c.compress);
+    seen.insert(std::string("compress ") + compression_text(c.compress));
   }
   for (const char* one :
        {"h=4", "h=2,w=2", "dp=2,h=2", "tp=2,h=2", "dp=4", "precision ", "precision bf16", "compress int8"})
     EXPECT_TRUE(seen.contains(one)) << one;
   // Nothing that changes the numbers unless it is allowed, and no image of a text.
   for (const Candidate& c : planner::enumerate(PlanSearch(config({}), registry_, request("h100", 4)).problem().space)) {
-    EXPECT_TRUE(c.layer.precision.empty() && c.compress.empty());
+    EXPECT_TRUE(c.layer.precision.empty() && c.compress == planner::Compression::configured);
     EXPECT_EQ(c.layer.h * c.layer.w, 1);
   }
   Candidate spatial{.pp = 1, .dp = 1};

@@ -121,7 +121,7 @@ std::string launched_mesh(const Config& config, int launched, std::string* short
         servers == 0 ? "" : fmt::format(", with {} server{}", servers, servers == 1 ? "" : "s"), launched,
         mesh.ranks() + servers));
   if (!mesh.axes.empty()) return mesh.str();
-  return config.parallel.mesh == "auto" ? "auto" : fmt::format("{}=1", ir::kDataAxis);  // asked for, and kept
+  return config.parallel.any_mesh() ? "auto" : fmt::format("{}=1", ir::kDataAxis);  // asked for, and kept
 }
 
 std::string extra_ranks_setting(const Config& config) {

@@ -92,7 +92,7 @@ TrainedModel::TrainedModel(Config config, const Registry& registry, CompileOptio
 
 void set_mesh_of_use(Config& config, std::span<const std::string> settings, Purpose purpose, int processes) {
   const auto names_mesh = [](const std::string& setting) { return setting.starts_with("parallel.mesh="); };
-  const bool named = std::any_of(settings.begin(), settings.end(), names_mesh) && config.parallel.mesh != "auto";
+  const bool named = std::any_of(settings.begin(), settings.end(), names_mesh) && !config.parallel.any_mesh();
   const bool generates = purpose == Purpose::generate;
   config.parallel.zero = 0;
   if (!named) {

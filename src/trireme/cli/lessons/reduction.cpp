@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 #include "trireme/cli/lessons/lesson.h"
 #include "trireme/core/error.h"
@@ -22,7 +24,9 @@ bool teach_reduction(const Classroom&) {
       "adding up its own terms, and all once at the end, does neither. Gradients of ranks are summed so, too.\n\n",
       threads);
   fmt::print("{:<9}{:>8}{:>12}{:>11}\n", "", "threads", "fastest", "lost");
-  double alone = 0, slowest = 0;
+  double slowest = 0;
+  std::map<Reduction, double> times;
+  double lost_by_racing = 0;
   bool right = true;
   std::vector<std::tuple<Reduction, double, double>> rows;
   for (const Reduction reduction : kReductions) {
@@ -35,8 +39,11 @@ bool teach_reduction(const Classroom&) {
     }
     const double time = *std::min_element(seconds.begin(), seconds.end());
     const double lost = 1 - sum / exact;
-    if (reduction == Reduction::alone) alone = time;
-    if (reduction != Reduction::racing) right = right && std::abs(lost) < 1e-9;
+    times[reduction] = time;
+    if (reduction == Reduction::racing)
+      lost_by_racing = lost;
+    else
+      right = right && std::abs(lost) < 1e-9;
     slowest = std::max(slowest, time);
     rows.emplace_back(reduction, time, lost);
   }
@@ -44,8 +51,11 @@ bool teach_reduction(const Classroom&) {
     fmt::print("{:<9}{:>8}{:>9.2f} ms{:>10.1f}%  {} {}\n", text_of(reduction).name,
                reduction == Reduction::alone ? 1 : threads, 1e3 * time, 100 * std::max(lost, 0.0),
                bar(time / slowest, 30), text_of(reduction).how);
-  fmt::print("\nlaw     partial sums: {:.2f} times as fast as one thread, and right; so is the lock, but slower {}\n",
-             alone / std::get<1>(rows.back()), mark(right));
+  fmt::print("\nlaw     {}\n", reduction_law({.alone = times[Reduction::alone],
+                                              .locked = times[Reduction::locked],
+                                              .partial = times[Reduction::partial],
+                                              .lost = lost_by_racing,
+                                              .right = right}));
   return right;
 }
 

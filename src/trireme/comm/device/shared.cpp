@@ -69,8 +69,8 @@ class SharedMessage final : public DeviceMessage {
 class SharedGroup final : public DeviceGroup {
  public:
   explicit SharedGroup(Communicator& group) : group_(group) {
-    if (group.size() > device::cuda::kMostPeers)
-      refuse("{} ranks share a device; at most {} can", group.size(), device::cuda::kMostPeers);
+    if (group.size() > device::cuda::kMaxPeers)
+      refuse("{} ranks share a device; at most {} can", group.size(), device::cuda::kMaxPeers);
   }
 
   void all_reduce(std::span<const Segment> segments, DType dtype, Reduce reduce, const Options&,

@@ -24,7 +24,7 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& list) {
   for (const JsonNode& node : list.items()) {
     AddedToken token;
     token.content = token.found = node.text("content");
-    token.id = static_cast<std::int32_t>(node.at("id").integer(0, Vocabulary::kMostIds - 1));
+    token.id = static_cast<std::int32_t>(node.at("id").integer(0, Vocabulary::kMaxIds - 1));
     token.special = node.flag("special", false);
     token.single_word = node.flag("single_word", false);
     token.lstrip = node.flag("lstrip", false);

@@ -8,7 +8,7 @@ namespace trireme::data {
 namespace {
 
 std::int32_t read_id(const JsonNode& node) {
-  return static_cast<std::int32_t>(node.integer(0, Vocabulary::kMostIds - 1));
+  return static_cast<std::int32_t>(node.integer(0, Vocabulary::kMaxIds - 1));
 }
 
 // "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]. A text may stand in it more than once only in

@@ -13,7 +13,7 @@ namespace trireme::data {
 namespace {
 
 constexpr std::size_t kJitStackStart = std::size_t{32} << 10;
-constexpr std::size_t kJitStackMost = std::size_t{8} << 20;
+constexpr std::size_t kJitStackMax = std::size_t{8} << 20;
 
 std::string message_of(int code) {
   std::array<PCRE2_UCHAR, 256> text{};
@@ -29,7 +29,7 @@ struct RegexScratch::Impl {
   std::unique_ptr<pcre2_match_context, void (*)(pcre2_match_context*)> context{pcre2_match_context_create(nullptr),
                                                                                pcre2_match_context_free};
   std::unique_ptr<pcre2_jit_stack, void (*)(pcre2_jit_stack*)> stack{
-      pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr), pcre2_jit_stack_free};
+      pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr), pcre2_jit_stack_free};
 };
 
 RegexScratch::RegexScratch() : impl_(std::make_unique<Impl>()) {

@@ -9,8 +9,8 @@ Vocabulary::Vocabulary(const JsonNode& node) {
   if (!object.is_object()) node.refuse(fmt::format("must be an object of tokens and ids, is {}", object.type_name()));
   ids_.reserve(object.size());
   for (const auto& [token, id] : object.get_ref<const nlohmann::json::object_t&>()) {
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMostIds))
-      JsonNode(id, fmt::format("{}[\"{}\"]", node.where(), token)).integer(0, kMostIds - 1);
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<std::uint64_t>(kMaxIds))
+      JsonNode(id, fmt::format("{}[\"{}\"]", node.where(), token)).integer(0, kMaxIds - 1);
     add(token, static_cast<std::int32_t>(id.get<std::uint64_t>()), node);
   }
 }

@@ -14,7 +14,7 @@ namespace trireme::data {
 class Vocabulary {
  public:
   // An id beyond this is a mistake, not a vocabulary.
-  static constexpr std::int64_t kMostIds = std::int64_t{1} << 22;
+  static constexpr std::int64_t kMaxIds = std::int64_t{1} << 22;
 
   Vocabulary() = default;
   explicit Vocabulary(const JsonNode& node);

@@ -17,7 +17,7 @@ namespace trireme::data {
 class WordCache {
  public:
   static constexpr std::size_t kLongestWord = 31;
-  static constexpr std::size_t kMostIds = 7;
+  static constexpr std::size_t kMaxIds = 7;
 
   WordCache() : slots_(kSlots) {}
 
@@ -58,7 +58,7 @@ class WordCache {
   }
 
   void put(const Key& key, std::span<const std::int32_t> ids) {
-    if (ids.size() > kMostIds) return;
+    if (ids.size() > kMaxIds) return;
     slots_[key.slot ^ 1] = slots_[key.slot];
     Slot& slot = slots_[key.slot];
     slot.words = key.words;
@@ -71,7 +71,7 @@ class WordCache {
   struct alignas(64) Slot {
     std::array<std::uint64_t, 4> words{};  // all zero: empty, since no word has length 0
     std::uint32_t count = 0;
-    std::array<std::int32_t, kMostIds> ids{};
+    std::array<std::int32_t, kMaxIds> ids{};
   };
   std::vector<Slot> slots_;
 };

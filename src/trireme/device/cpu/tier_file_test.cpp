@@ -57,13 +57,13 @@ TEST(TierFile, WhatIsWrittenIsReadWhateverTheSize) {
 TEST(TierFile, SeveralTransfersAtOnce) {
   const test::Folder folder;
   constexpr std::size_t kCopies = 40;
-  constexpr std::size_t kMost = 1200;  // pages: more requests than are sent at once
-  const TierFile file(folder.path(), kCopies * kMost * TierFile::kPage);
+  constexpr std::size_t kMax = 1200;  // pages: more requests than are sent at once
+  const TierFile file(folder.path(), kCopies * kMax * TierFile::kPage);
   TierChannel channel(file);
   std::vector<std::unique_ptr<Pages>> out;
   std::vector<std::unique_ptr<Pages>> in;
   for (std::size_t i = 0; i < kCopies; ++i) {
-    const std::size_t pages = i % 7 == 3 ? kMost : 1 + i * 13 % 300;
+    const std::size_t pages = i % 7 == 3 ? kMax : 1 + i * 13 % 300;
     out.push_back(std::make_unique<Pages>(pages));
     in.push_back(std::make_unique<Pages>(pages));
     out.back()->fill(static_cast<unsigned>(i));
@@ -77,7 +77,7 @@ TEST(TierFile, SeveralTransfersAtOnce) {
     };
     for (std::size_t i = 0; i < kCopies; ++i) {
       while (channel.on_their_way() == TierChannel::kAhead) wait();
-      const std::size_t offset = i * kMost * TierFile::kPage;
+      const std::size_t offset = i * kMax * TierFile::kPage;
       if (writes)
         channel.begin_write(i, offset, out[i]->span());
       else

@@ -284,12 +284,12 @@ std::unique_ptr<Convolution> Convolution::make(const ConvolutionSpec& spec, std:
 
 // Room for both images with their channels padded, as some engines have them, or for parts of the weights' sums.
 std::size_t Convolution::workspace(const ConvolutionSpec& s) {
-  constexpr std::size_t kMost = std::size_t{384} << 20;
+  constexpr std::size_t kMax = std::size_t{384} << 20;
   const auto padded = [](std::int64_t channels) { return (channels + 7) / 8 * 8; };
   const std::size_t images =
       bytes_of(s.n * s.h * s.w * padded(s.c), s.input) + bytes_of(s.n * s.p * s.q * padded(s.k), s.input);
   const std::size_t sums = bytes_of(16 * s.k * s.r * s.s * padded(s.c / s.groups), DType::f32);
-  const std::size_t own = std::min(kMost, images + sums + (std::size_t{1} << 20));
+  const std::size_t own = std::min(kMax, images + sums + (std::size_t{1} << 20));
   const auto product = as_product(s);
   return product ? std::max(own, Gemm::workspace(*product)) : own;
 }

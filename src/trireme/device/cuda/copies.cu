@@ -17,10 +17,10 @@ struct Entry {
   int unit;  // bytes moved at once: 16, 4 or 1
 };
 
-constexpr int kMost = 512;  // in a launch: as parameters of the kernel they need no copy of their own
+constexpr int kMax = 512;  // in a launch: as parameters of the kernel they need no copy of their own
 struct Table {
   int count;
-  Entry entries[kMost];
+  Entry entries[kMax];
 };
 static_assert(sizeof(Table) <= 32764);
 
@@ -55,7 +55,7 @@ void launch_copies(cudaStream_t stream, std::span<const Streams::Copy> copies) {
   };
   for (const Streams::Copy& copy : copies) {
     if (copy.bytes == 0) continue;
-    if (table.count == kMost) flush();
+    if (table.count == kMax) flush();
     Entry& e = table.entries[table.count++];
     e = {static_cast<std::byte*>(copy.to), static_cast<const std::byte*>(copy.from), copy.bytes, blocks, 1};
     const std::uintptr_t places =

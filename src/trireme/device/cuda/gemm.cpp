@@ -84,9 +84,9 @@ void* aligned(void* workspace) {
 }
 
 std::size_t scratch_of(const GemmSpec& s) {
-  constexpr std::size_t kMost = std::size_t{32} << 20;
+  constexpr std::size_t kMax = std::size_t{32} << 20;
   const std::size_t sums = static_cast<std::size_t>(std::max<std::int64_t>(0, s.m * s.n)) * sizeof(float);
-  return std::min(kMost, (8 * sums + 65535) / 65536 * 65536);
+  return std::min(kMax, (8 * sums + 65535) / 65536 * 65536);
 }
 
 AlgorithmCache& cache() {

@@ -59,9 +59,9 @@ template <class T>
 void add_runs_as(const Streams::Runs& to, const Streams::Runs& from, std::int64_t elements, std::int64_t count,
                  cudaStream_t stream) {
   constexpr int kThreads = 256;
-  constexpr std::int64_t kMost = 65535;  // blocks of a grid along y
-  for (std::int64_t first = 0; first < count; first += kMost) {
-    const std::int64_t some = std::min(count - first, kMost);
+  constexpr std::int64_t kMax = 65535;  // blocks of a grid along y
+  for (std::int64_t first = 0; first < count; first += kMax) {
+    const std::int64_t some = std::min(count - first, kMax);
     const auto at = static_cast<std::size_t>(first);
     const dim3 blocks(static_cast<unsigned>((elements + kThreads - 1) / kThreads), static_cast<unsigned>(some));
     add_runs_kernel<T><<<blocks, kThreads, 0, stream>>>(to.first + at * to.stride, to.stride,

@@ -8,12 +8,12 @@
 
 namespace trireme::device::cuda {
 
-inline constexpr int kMostPeers = 64;
+inline constexpr int kMaxPeers = 64;
 
 // Tensors of equal size in memory that this GPU can reach.
 struct Peers {
-  std::array<const void*, kMostPeers> from{};
-  std::array<void*, kMostPeers> to{};
+  std::array<const void*, kMaxPeers> from{};
+  std::array<void*, kMaxPeers> to{};
   int sources = 0;
   int targets = 0;
 };

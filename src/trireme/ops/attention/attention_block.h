@@ -20,9 +20,9 @@ inline std::int64_t blocks_of(std::int64_t n) { return (n + kBlock - 1) / kBlock
 inline std::int64_t padded(std::int64_t dim) { return (dim + simd::kLanes - 1) / simd::kLanes * simd::kLanes; }
 
 // Workspaces are planned for the longest vectors that there are, whatever these kernels were compiled for.
-inline constexpr std::int64_t kMostLanes = 16;
-static_assert(kMostLanes % simd::kLanes == 0);
-inline std::int64_t padded_most(std::int64_t dim) { return (dim + kMostLanes - 1) / kMostLanes * kMostLanes; }
+inline constexpr std::int64_t kMaxLanes = 16;
+static_assert(kMaxLanes % simd::kLanes == 0);
+inline std::int64_t padded_max(std::int64_t dim) { return (dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes; }
 
 // 2^x to about 1e-7 relative for x up to about 100; 0 below -126. NaN stays NaN.
 HWY_INLINE simd::Vec exp2(simd::Vec x) {

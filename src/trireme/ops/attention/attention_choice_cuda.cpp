@@ -17,7 +17,7 @@ using device::cuda::Flash;
 using device::cuda::FlashSpec;
 
 // cuDNN takes the gradient for as many rows of the batch at a time as what it keeps meanwhile allows.
-constexpr std::size_t kMostScratch = std::size_t{1} << 30;
+constexpr std::size_t kMaxScratch = std::size_t{1} << 30;
 
 struct Plan {
   AttentionShape shape;
@@ -48,13 +48,13 @@ struct Plan {
     FlashSpec one = flash;
     one.batch = std::min<std::int64_t>(1, s.batch);
     const std::size_t least = Flash::backward_workspace(one);
-    const std::size_t room = own_fits() ? std::max(least, own_workspace()) : kMostScratch;
+    const std::size_t room = own_fits() ? std::max(least, own_workspace()) : kMaxScratch;
     slice = flash;
     while (slice.batch > 1 && (s.batch % slice.batch != 0 || Flash::backward_workspace(slice) > room)) --slice.batch;
   }
   bool fits() const { return !documents && shape.keys == shape.queries && flash.fits(); }
   // A single long sequence may need more scratch than is worth it.
-  bool gradient_fits() const { return fits() && Flash::backward_workspace(slice) <= 2 * kMostScratch; }
+  bool gradient_fits() const { return fits() && Flash::backward_workspace(slice) <= 2 * kMaxScratch; }
   bool own_fits() const { return shape.keys == shape.queries && cuda::hopper_attention_fits(flash); }
   std::size_t own_workspace() const { return cuda::hopper_attention_grad_workspace(flash, documents); }
   std::size_t gradient_workspace() const {

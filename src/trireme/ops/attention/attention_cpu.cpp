@@ -27,7 +27,7 @@ class AttentionKernel : public device::Kernel {
 
 std::size_t attention_workspace_cpu(const ir::KernelSpec& spec) {
   const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
-  return static_cast<std::size_t>(spec.threads) * attend::ForwardBuffers(nullptr, attend::padded_most(s.dim)).floats *
+  return static_cast<std::size_t>(spec.threads) * attend::ForwardBuffers(nullptr, attend::padded_max(s.dim)).floats *
          sizeof(float);
 }
 

@@ -157,6 +157,6 @@ std::shared_ptr<device::Kernel> prepare_cached_attention_cuda(const ir::KernelSp
   });
 }
 
-bool supports_plain_attention_cuda(const ir::KernelSpec& spec) { return spec.inputs[0].shape.back() <= kMostDim; }
+bool supports_plain_attention_cuda(const ir::KernelSpec& spec) { return spec.inputs[0].shape.back() <= kMaxDim; }
 
 }  // namespace trireme::ops

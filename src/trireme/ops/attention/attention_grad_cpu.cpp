@@ -191,8 +191,8 @@ class AttentionGradKernel : public device::Kernel {
 std::size_t attention_grad_workspace_cpu(const ir::KernelSpec& spec) {
   AttentionShape s = attention_shape(spec.inputs, spec.attributes);
   // Vectors of any length divide what the longest divide.
-  const bool in_place = spec.inputs[0].dtype == DType::f32 && s.dim % attend::kMostLanes == 0;
-  s.dim = attend::padded_most(s.dim);
+  const bool in_place = spec.inputs[0].dtype == DType::f32 && s.dim % attend::kMaxLanes == 0;
+  s.dim = attend::padded_max(s.dim);
   return static_cast<std::size_t>(spec.threads) * Buffers(nullptr, s, in_place).floats * sizeof(float);
 }
 

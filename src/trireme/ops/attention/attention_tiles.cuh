@@ -10,7 +10,7 @@ namespace trireme::ops::cuda {
 
 constexpr int kAttentionWarps = 4;
 constexpr int kAttentionThreads = 32 * kAttentionWarps;
-constexpr std::int64_t kMostDim = 256;
+constexpr std::int64_t kMaxDim = 256;
 
 struct AttentionSizes {
   std::int64_t queries, keys, heads, group;  // group: heads of q to one of k
@@ -122,7 +122,7 @@ decltype(auto) with_tiles(std::int64_t dim, DType dtype, bool tf32, F&& f) {
   const auto sized = [&]<class M>(M) {
     if (dim <= 64) return f(Tiles<M, 64>{});
     if (dim <= 128) return f(Tiles<M, 128>{});
-    return f(Tiles<M, kMostDim>{});
+    return f(Tiles<M, kMaxDim>{});
   };
   switch (dtype) {
     case DType::bf16: return sized(Halves<Bf16>{});

@@ -42,7 +42,7 @@ class CachedAttentionKernel : public device::Kernel {
   }
 
   static std::size_t worker_floats(const AttentionShape& s, std::int64_t room) {
-    return s.queries > kFewQueries ? attend::ForwardBuffers(nullptr, attend::padded_most(s.dim)).floats
+    return s.queries > kFewQueries ? attend::ForwardBuffers(nullptr, attend::padded_max(s.dim)).floats
                                    : QueryBuffers(nullptr, s.dim, room).floats;
   }
 

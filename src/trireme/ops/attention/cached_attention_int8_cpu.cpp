@@ -100,7 +100,7 @@ class Int8CachedAttention : public device::Kernel {
   }
 
   static std::size_t worker_floats(const AttentionShape& s, std::int64_t room) {
-    return s.queries > attend::kFewQueries ? attend::ForwardBuffers(nullptr, attend::padded_most(s.dim)).floats
+    return s.queries > attend::kFewQueries ? attend::ForwardBuffers(nullptr, attend::padded_max(s.dim)).floats
                                            : attend::QueryBuffers(nullptr, s.dim, room).floats;
   }
 

@@ -9,11 +9,11 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kMostFrequencies = 256;
+constexpr int kMaxFrequencies = 256;
 
 // Turns per position, passed by value: no memory of the device is needed for them.
 struct Frequencies {
-  double value[kMostFrequencies];
+  double value[kMaxFrequencies];
 };
 
 // Of a block at most: threads. And pairs of vectors that a thread has on their way at once.
@@ -157,7 +157,7 @@ __global__ void softmax_grad_kernel(const T* y, const T* dy, T* dx, std::int64_t
 
 }  // namespace
 
-bool supports_rotary_cuda(const ir::KernelSpec& spec) { return spec.inputs[0].shape[3] / 2 <= kMostFrequencies; }
+bool supports_rotary_cuda(const ir::KernelSpec& spec) { return spec.inputs[0].shape[3] / 2 <= kMaxFrequencies; }
 
 std::shared_ptr<device::Kernel> prepare_rotary_cuda(const ir::KernelSpec& spec) {
   const Shape& shape = spec.inputs[0].shape;

@@ -235,7 +235,7 @@ class ImageKernel final : public device::Kernel {
 
 // Weight gradient: each block of images gives a part of the sum; the parts are added in their order.
 struct WeightPlan {
-  static constexpr std::int64_t kMostBlocks = 16;
+  static constexpr std::int64_t kMaxBlocks = 16;
   static constexpr std::size_t kPartBytes = std::size_t{32} << 20;  // of all parts together, where two fit
 
   DType given;
@@ -276,7 +276,7 @@ struct WeightPlan {
 
   static std::int64_t max_blocks(const ConvProblem& problem) {
     const std::size_t part = static_cast<std::size_t>(problem.weights().elements()) * sizeof(float);
-    return std::clamp<std::int64_t>(static_cast<std::int64_t>(kPartBytes / part), 2, kMostBlocks);
+    return std::clamp<std::int64_t>(static_cast<std::int64_t>(kPartBytes / part), 2, kMaxBlocks);
   }
 };
 

@@ -20,10 +20,10 @@ struct Entry {
   int unit;  // bytes moved at once: 16, 4 or 1
 };
 
-constexpr int kMost = 512;  // tensors in a launch: as parameters of the kernel they need no copy of their own
+constexpr int kMax = 512;  // tensors in a launch: as parameters of the kernel they need no copy of their own
 struct Table {
   int count;
-  Entry entries[kMost];
+  Entry entries[kMax];
 };
 static_assert(sizeof(Table) <= 32764);
 
@@ -64,7 +64,7 @@ class Select final : public device::GroupKernel {
     for (std::size_t i = 0; i < members.size(); ++i) {
       const std::int64_t bytes = static_cast<const Select&>(*members[i]).bytes_;
       if (bytes == 0) continue;
-      if (table.count == kMost) flush();
+      if (table.count == kMax) flush();
       const device::Launch& l = launches[i];
       Entry& e = table.entries[table.count++];
       e = {l.in<float>(0), l.in<std::byte>(1), l.in<std::byte>(2), l.out<std::byte>(0), bytes, blocks, 1};

@@ -149,11 +149,11 @@ __global__ void __launch_bounds__(kRowThreads, 3) rows_kernel(const T* logits, T
 // The same with gradients in place of the logits, the row held in shared memory meanwhile: it is read once and written
 // once. Each thread has its own packs of the row throughout.
 constexpr int kHeldThreads = 512;
-constexpr std::size_t kMostHeld = 110 * 1024;  // bytes of a row: two blocks to a processor
+constexpr std::size_t kMaxHeld = 110 * 1024;  // bytes of a row: two blocks to a processor
 
 template <class T>
 bool can_hold(std::int64_t stride) {
-  return sizeof(T) == 2 && static_cast<std::size_t>(stride) * sizeof(T) <= kMostHeld;
+  return sizeof(T) == 2 && static_cast<std::size_t>(stride) * sizeof(T) <= kMaxHeld;
 }
 
 template <class T>
@@ -314,7 +314,7 @@ class LinearCrossEntropy final : public device::Kernel {
   explicit LinearCrossEntropy(const ir::KernelSpec& spec) : plan_(spec), scale_(spec.attributes.real("scale")) {
     if (can_hold<T>(plan_.stride))
       TRI_CUDA(cudaFuncSetAttribute(held_rows_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(kMostHeld)));
+                                    static_cast<int>(kMaxHeld)));
     for (std::int64_t begin = 0; begin < plan_.rows; begin += plan_.chunk) {
       const std::int64_t r = std::min(plan_.chunk, plan_.rows - begin);
       if (gemms_.empty() || r != plan_.chunk || begin == plan_.chunk)

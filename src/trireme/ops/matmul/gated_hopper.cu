@@ -296,9 +296,9 @@ void run(void* stream, const GatedSpec& spec, Work w) {
 }  // namespace
 
 bool hopper_gated_fits(const GatedSpec& s) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  return size_of(s.dtype) == 2 && s.m > 0 && s.n > 0 && s.n % 8 == 0 && s.k % 8 == 0 && s.m < kMost && s.k < kMost &&
-         pieces(s.m, 2 * kRows) * pieces(s.n, kColumns / 2) < kMost;
+  constexpr std::int64_t kMax = std::int64_t{1} << 30;
+  return size_of(s.dtype) == 2 && s.m > 0 && s.n > 0 && s.n % 8 == 0 && s.k % 8 == 0 && s.m < kMax && s.k < kMax &&
+         pieces(s.m, 2 * kRows) * pieces(s.n, kColumns / 2) < kMax;
 }
 
 void hopper_gated(void* stream, const GatedSpec& s, const GatedForward& g) {

@@ -8,15 +8,15 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kMostThreads = 512;
-constexpr int kMostPacks = 8;
+constexpr int kMaxThreads = 512;
+constexpr int kMaxPacks = 8;
 
 // Columns of a thread: E packs of N, each as far from the next as all threads of the row are wide.
 struct RowShape {
   std::int64_t rows = 0, width = 0;
   int threads = 32;  // to a row
   int together = 1;  // rows of a block at once
-  int packs = 1;     // per thread: one of those that with_shape knows, up to kMostPacks
+  int packs = 1;     // per thread: one of those that with_shape knows, up to kMaxPacks
   int pack = 1;
 
   RowShape(std::int64_t row_count, std::int64_t row_width, int widest) : rows(row_count), width(row_width) {
@@ -27,7 +27,7 @@ struct RowShape {
       packs = static_cast<int>(pieces(units, 32));
       return;
     }
-    threads = static_cast<int>(std::min<std::int64_t>(kMostThreads, pieces(units, 32) * 32));
+    threads = static_cast<int>(std::min<std::int64_t>(kMaxThreads, pieces(units, 32) * 32));
     while (static_cast<std::int64_t>(threads) * packs < units) packs *= 2;
   }
   dim3 block() const { return dim3(static_cast<unsigned>(threads), static_cast<unsigned>(together)); }
@@ -67,8 +67,8 @@ struct Forward {
 };
 
 template <bool Centered, int N, int E, class T>
-__global__ void __launch_bounds__(kMostThreads) forward_kernel(Forward<T> f) {
-  __shared__ float shared[kMostThreads / 32];
+__global__ void __launch_bounds__(kMaxThreads) forward_kernel(Forward<T> f) {
+  __shared__ float shared[kMaxThreads / 32];
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (r >= f.rows) return;
   const std::int64_t row = r * f.width;
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kMostThreads) forward_kernel(Forward<T> f) {
 // Rows of any width, read three times.
 template <bool Centered, class T>
 __global__ void long_forward_kernel(Forward<T> f) {
-  __shared__ float shared[kMostThreads / 32];
+  __shared__ float shared[kMaxThreads / 32];
   const std::int64_t row = blockIdx.x * f.width;
   const T* x = f.residual != nullptr ? f.sum : f.x;
   if (f.residual != nullptr)
@@ -213,8 +213,8 @@ std::shared_ptr<device::Kernel> prepare_forward(const ir::KernelSpec& spec) {
       f.rows = shape.rows;
       f.width = shape.width;
       f.eps = eps;
-      if (shape.packs > kMostPacks)
-        long_forward_kernel<Centered, T><<<blocks(shape.rows), kMostThreads, 0, stream_of(launch)>>>(f);
+      if (shape.packs > kMaxPacks)
+        long_forward_kernel<Centered, T><<<blocks(shape.rows), kMaxThreads, 0, stream_of(launch)>>>(f);
       else
         with_shape<kWidest<T>>(
             shape, [&]<int N, int E>(std::integral_constant<int, N>, std::integral_constant<int, E>) {

@@ -15,25 +15,25 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kMostPacks = 5;       // of a thread
-constexpr int kMostThreads = 384;   // to a row
+constexpr int kMaxVectors = 5;      // of a thread
+constexpr int kMaxThreads = 384;    // to a row
 constexpr int kBlockThreads = 128;  // where rows are short, several share a block
 // SMs of an H100 or H200. A constant: it decides how partial sums are taken, and bits must not depend on the GPU.
-constexpr int kProcessors = 132;
-// Of a processor: with five packs a thread wants up to 168 registers, else 128 are enough.
-constexpr int threads_at_once(int packs) { return packs == kMostPacks ? 384 : 512; }
+constexpr int kSMs = 132;
+// Of an SM: with five vectors a thread wants up to 168 registers, else 128 are enough.
+constexpr int threads_at_once(int vectors) { return vectors == kMaxVectors ? 384 : 512; }
 constexpr int kOperands = 3;  // that a row is read of: s, dy, dsum
 constexpr int kLongThreads = 256;
 constexpr std::int64_t kLongChunks = 64;
 
-// A thread has `packs` times 16 bytes of a row, each as far from the next as all threads of the row are wide.
+// A thread has `vectors` times 16 bytes of a row, each as far from the next as all threads of the row are wide.
 struct GradShape {
   std::int64_t rows = 0, width = 0;
-  int packs = 0;       // 0: too wide for registers, or not a multiple of 16 bytes
-  int threads = 0;     // to a row
-  int together = 1;    // rows of a block at once
-  bool whole = false;  // no thread is idle
-  bool pairs = false;  // a block takes two rows at once: row_norm_grad_rows.cuh
+  int vectors = 0;         // 0: too wide for registers, or not a multiple of 16 bytes
+  int threads = 0;         // to a row
+  int rows_per_block = 1;  // rows of a block at once
+  bool whole = false;      // no thread is idle
+  bool pairs = false;      // a block takes two rows at once: row_norm_grad_rows.cuh
   bool has_bias = false;
   bool rounds = false;  // the sums of dx, to its type
   bool total = false;   // the sums of dx are wanted; but where `pairs`, they are taken by a pass of their own
@@ -48,37 +48,39 @@ struct GradShape {
     if (size_of(spec.inputs[0].dtype) == 2) threads = centered ? row_threads<true>(width) : row_threads<false>(width);
     if (threads > 0) {
       pairs = true;
-      packs = 1;
+      vectors = 1;
       whole = std::int64_t{8} * threads == width;
-      grid = std::clamp<std::int64_t>(pieces(rows, kRowsAtOnce), 1, kProcessors * row_blocks(threads, centered, total));
+      grid = std::clamp<std::int64_t>(pieces(rows, kRowsAtOnce), 1, kSMs * row_blocks(threads, centered, total));
       return;
     }
-    const auto pack = static_cast<std::int64_t>(16 / size_of(spec.inputs[0].dtype));
-    const std::int64_t units = width / pack;
-    // The packs of all threads, some of them idle; more than one to a thread saves sums over threads.
+    const auto vector_width = static_cast<std::int64_t>(16 / size_of(spec.inputs[0].dtype));
+    const std::int64_t units = width / vector_width;
+    // The vectors of all threads, some of them idle; more than one to a thread saves sums over threads.
     std::int64_t least = 0;
-    for (int e = kMostPacks; e >= 1 && width > 0 && width % pack == 0; --e) {
+    for (int e = kMaxVectors; e >= 1 && width > 0 && width % vector_width == 0; --e) {
       const std::int64_t wanted = pieces(units, 32 * e) * 32;
-      const std::int64_t cost = wanted * e * (20 + 3 * (kMostPacks - e));
-      if (wanted > kMostThreads || (packs != 0 && cost >= least)) continue;
-      packs = e;
+      const std::int64_t cost = wanted * e * (20 + 3 * (kMaxVectors - e));
+      if (wanted > kMaxThreads || (vectors != 0 && cost >= least)) continue;
+      vectors = e;
       threads = static_cast<int>(wanted);
       least = cost;
     }
-    if (packs == 0) {
+    if (vectors == 0) {
       grid = std::clamp<std::int64_t>(rows / 64, 1, kLongChunks);
       return;
     }
-    whole = static_cast<std::int64_t>(threads) * packs == units;
-    together = std::max(1, kBlockThreads / threads);
-    grid = std::clamp<std::int64_t>(pieces(rows, together), 1,
-                                    kProcessors * std::max(1, threads_at_once(packs) / (threads * together)));
+    whole = static_cast<std::int64_t>(threads) * vectors == units;
+    rows_per_block = std::max(1, kBlockThreads / threads);
+    grid = std::clamp<std::int64_t>(pieces(rows, rows_per_block), 1,
+                                    kSMs * std::max(1, threads_at_once(vectors) / (threads * rows_per_block)));
   }
   // That are taken over the rows by the same kernel.
   int sums() const { return 1 + (has_bias ? 1 : 0) + (total && pairs ? 1 : 0); }
-  dim3 block() const { return dim3(static_cast<unsigned>(threads), static_cast<unsigned>(together)); }
+  dim3 block() const { return dim3(static_cast<unsigned>(threads), static_cast<unsigned>(rows_per_block)); }
   // For two rows of each; at the end it holds the sums of columns, which are smaller.
-  std::size_t shared() const { return static_cast<std::size_t>(threads * together * packs) * 2 * kOperands * 16; }
+  std::size_t shared() const {
+    return static_cast<std::size_t>(threads * rows_per_block * vectors) * 2 * kOperands * 16;
+  }
 };
 
 struct Two {
@@ -102,7 +104,7 @@ template <bool Centered, bool Whole, int E, class T>
 __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T> b) {
   constexpr int N = kWidest<T>;
   extern __shared__ __align__(16) float space[];
-  __shared__ Two shared[kBlockThreads / 32][2][kMostThreads / 32];
+  __shared__ Two shared[kBlockThreads / 32][2][kMaxThreads / 32];
   const unsigned threads = blockDim.x * blockDim.y, own = threadIdx.y * blockDim.x + threadIdx.x;
   const unsigned base = shared_address(space) + own * 16;
   const int first = static_cast<int>(threadIdx.x) * N, apart = static_cast<int>(blockDim.x) * N;
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T
   float dweight[E][N] = {};
   float dbias[E][N] = {};
   // Where there is room for them, the weights stay in registers; else they are read anew for each row.
-  constexpr bool kHolds = !Centered && E < kMostPacks;
+  constexpr bool kHolds = !Centered && E < kMaxVectors;
   Floats<N> held[kHolds ? E : 1];
   if constexpr (kHolds) {
 #pragma unroll
@@ -295,11 +297,11 @@ void run_long(const GradShape& shape, const Backward<T>& b, cudaStream_t stream)
   if (shape.rows > 0) long_rows_kernel<Centered, T><<<blocks(shape.rows), kLongThreads, 0, stream>>>(b);
 }
 
-// Calls f with the kernel of a shape that has packs.
+// Calls f with the kernel of a shape that has vectors.
 template <bool Centered, class T, class F>
 void with_kernel(const GradShape& shape, F&& f) {
-  const auto packs = [&]<bool Whole>(std::bool_constant<Whole>) {
-    switch (shape.packs) {
+  const auto vectors = [&]<bool Whole>(std::bool_constant<Whole>) {
+    switch (shape.vectors) {
       case 1: return f(backward_kernel<Centered, Whole, 1, T>);
       case 2: return f(backward_kernel<Centered, Whole, 2, T>);
       case 3: return f(backward_kernel<Centered, Whole, 3, T>);
@@ -307,10 +309,10 @@ void with_kernel(const GradShape& shape, F&& f) {
       default: return f(backward_kernel<Centered, Whole, 5, T>);
     }
   };
-  shape.whole ? packs(std::true_type{}) : packs(std::false_type{});
+  shape.whole ? vectors(std::true_type{}) : vectors(std::false_type{});
 }
 
-// Launches the kernel of a shape that has packs.
+// Launches the kernel of a shape that has vectors.
 template <bool Centered, class T>
 void run_short(const GradShape& shape, const Backward<T>& b, cudaStream_t stream) {
   if constexpr (sizeof(T) == 2)
@@ -346,10 +348,10 @@ std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
   std::shared_ptr<device::Kernel> total;
   if (shape.total && !shape.pairs) total = prepare_reduce_cuda(Total(spec).like(spec));
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
-    if (shape.packs > 0 && !shape.pairs)
+    if (shape.vectors > 0 && !shape.pairs)
       with_kernel<Centered, T>(shape, [&](auto kernel) {
         TRI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(kMostThreads * kMostPacks * 2 * kOperands * 16)));
+                                      static_cast<int>(kMaxThreads * kMaxVectors * 2 * kOperands * 16)));
       });
     return make_kernel([shape, total](const device::Launch& launch) {
       if (shape.width == 0) return;
@@ -366,7 +368,7 @@ std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
       b.width = static_cast<int>(shape.width);
       b.stride = shape.sums() * b.width;
       b.has_bias = shape.has_bias;
-      if (shape.packs == 0)
+      if (shape.vectors == 0)
         run_long<Centered, T>(shape, b, stream_of(launch));
       else
         run_short<Centered, T>(shape, b, stream_of(launch));

@@ -25,11 +25,11 @@ struct Entry {
   bool part;
 };
 
-constexpr int kMost = 640;  // tensors in a launch: as parameters of the kernel they need no copy of their own
+constexpr int kMax = 640;  // tensors in a launch: as parameters of the kernel they need no copy of their own
 struct Table {
   double* partials;
   int count;
-  Entry entries[kMost];
+  Entry entries[kMax];
 };
 static_assert(sizeof(Table) <= 32764);
 
@@ -118,7 +118,7 @@ class SumSquares final : public device::GroupKernel {
     for (std::size_t i = 0; i < members.size(); ++i) {
       const auto& member = static_cast<const SumSquares&>(*members[i]);
       const device::Launch& launch = launches[i];
-      if (table.count == kMost || chunks + member.chunks_ > kChunks) flush();
+      if (table.count == kMax || chunks + member.chunks_ > kChunks) flush();
       if (table.count == 0) table.partials = static_cast<double*>(launch.workspace);
       table.entries[table.count++] = {launch.inputs[0],
                                       member.more_ ? launch.in<double>(1) : nullptr,

@@ -40,10 +40,10 @@ struct UpdateEntry {
 // As parameters of the kernel the tensors need no copy of their own.
 template <class Rule>
 struct UpdateTable {
-  static constexpr int kMost = 256;
+  static constexpr int kMax = 256;
   typename Rule::Common common;
   int count;
-  UpdateEntry<Rule> entries[kMost];
+  UpdateEntry<Rule> entries[kMax];
 };
 
 template <class Rule, int N, class G>
@@ -162,7 +162,7 @@ class Update final : public device::GroupKernel {
       const auto& member = static_cast<const Update&>(*members[i]);
       if (member.n_ == 0) continue;
       const typename Rule::Common common = member.rule_.common(launches[i], kStates + 2);
-      if (table.count == UpdateTable<Rule>::kMost || (table.count > 0 && !(table.common == common))) flush();
+      if (table.count == UpdateTable<Rule>::kMax || (table.count > 0 && !(table.common == common))) flush();
       table.common = common;
       UpdateEntry<Rule>& e = table.entries[table.count++];
       e = member.entry(launches[i]);

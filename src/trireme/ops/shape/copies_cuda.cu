@@ -69,10 +69,10 @@ __global__ void sequence_slice_kernel(const T* from, T* to, const std::int32_t* 
   to[i] = from[(row / part * whole + source) * width + i % width];
 }
 
-constexpr int kMostDims = Shape::kMaxRank;
+constexpr int kMaxDims = Shape::kMaxRank;
 struct Permutation {
-  std::int64_t extent[kMostDims];  // of the result's dimensions
-  std::int64_t stride[kMostDims];  // of each, in the operand
+  std::int64_t extent[kMaxDims];  // of the result's dimensions
+  std::int64_t stride[kMaxDims];  // of each, in the operand
   int rank = 0;
 };
 

@@ -11,16 +11,16 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kMostGroups = 4;
+constexpr int kMaxGroups = 4;
 
 // The kept or the reduced dimensions outside the inner one, as DimGroups has them.
 struct Groups {
-  std::int64_t extent[kMostGroups] = {};
-  std::int64_t stride[kMostGroups] = {};
+  std::int64_t extent[kMaxGroups] = {};
+  std::int64_t stride[kMaxGroups] = {};
   int count = 0;
 
   explicit Groups(const std::vector<DimGroups::Group>& from) : count(static_cast<int>(from.size())) {
-    if (from.size() > kMostGroups) device::cuda::failed("reduce", "dimensions alternate too often");
+    if (from.size() > kMaxGroups) device::cuda::failed("reduce", "dimensions alternate too often");
     for (std::size_t i = 0; i < from.size(); ++i) {
       extent[i] = from[i].extent;
       stride[i] = from[i].stride;
@@ -31,7 +31,7 @@ struct Groups {
     if (count <= 1) return count == 0 ? 0 : index * stride[0];
     std::int64_t start = 0;
 #pragma unroll
-    for (int i = kMostGroups - 1; i > 0; --i)
+    for (int i = kMaxGroups - 1; i > 0; --i)
       if (i < count) {
         start += index % extent[i] * stride[i];
         index /= extent[i];
@@ -301,7 +301,7 @@ __global__ void broadcast_kernel(const T* x, T* y, Groups plain, std::int64_t in
   std::int64_t source = inner_marked ? 0 : at % inner;
   std::int64_t stride = inner_marked ? 1 : inner;
 #pragma unroll
-  for (int i = kMostGroups - 1; i >= 0; --i)
+  for (int i = kMaxGroups - 1; i >= 0; --i)
     if (i < plain.count) {
       source += at / plain.stride[i] % plain.extent[i] * stride;
       stride *= plain.extent[i];

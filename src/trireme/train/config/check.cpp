@@ -172,7 +172,7 @@ void check_compression(const Config& config) {
         "parallel.momentum_masking = true is for \"topk\"; {} sends something of every element; the nearest is false",
         given);
   // Of "auto" it is known when the ranks are.
-  if (axis(config, ir::kDataAxis) == 1 && parallel.mesh != "auto")
+  if (axis(config, ir::kDataAxis) == 1 && !parallel.any_mesh())
     refuse("{} is for gradients that replicas sum, and parallel.mesh = \"{}\" has one replica; the nearest is \"{}\"",
            given, parallel.mesh, mesh_with_replicas(config, 2, [](std::string_view) { return false; }));
 }
@@ -280,10 +280,10 @@ void check_parallel(const Config& config) {
   const std::int64_t chunks = interleaved ? static_cast<std::int64_t>(parallel.pipeline.argument()) : 1;
   // How many layers can be cut apart is the model's to say: of a resnet, its blocks (planner/stages.cpp asks for them).
   std::int64_t layers = 0;
-  constexpr std::int64_t kMostLayers = 1'000'000;
+  constexpr std::int64_t kMaxLayers = 1'000'000;
   for (const std::int64_t stage : parallel.stages) {
-    if (stage > kMostLayers)
-      refuse("parallel.stages has a chunk of {} layers, and no model has more than {}", stage, kMostLayers);
+    if (stage > kMaxLayers)
+      refuse("parallel.stages has a chunk of {} layers, and no model has more than {}", stage, kMaxLayers);
     layers += stage;
   }
   if (!parallel.stages.empty() && pp > 0 && parallel.pipeline != Pipeline::file &&

@@ -10,9 +10,12 @@ constexpr std::string_view kPageBeginning =
     "Written by `trireme config --markdown` from `include/trireme/options.def`, which declares every option once; a "
     "test\n"
     "compares the two. A file has the keys in sections, the command line as `--section.key=value`, and the library as\n"
-    "fields of `ModelConfig` ([model]), `TrainOptions` ([train], [output]) and `Plan` ([parallel], [memory], "
-    "[runtime]).\n"
-    "The command line has priority over the file, and the file over the default.\n";
+    "fields of `ModelConfig` ([model]), of the kinds of data in `include/trireme/data.h` ([data]: each has those that "
+    "it "
+    "needs),\n"
+    "`TrainOptions` ([train], [output]; its fields `prune` and `distil` have [prune] and [distil]) and `Plan` "
+    "([parallel],\n"
+    "[memory], [runtime]). The command line has priority over the file, and the file over the default.\n";
 
 // A bar would end the cell.
 std::string cell(std::string_view text) {

@@ -1,0 +1,151 @@
+// What the checker asks of instructions that communicate, by one program alone: streams, keys and sizes.
+#include "trireme/program/check_fixture.h"
+
+namespace trireme::program {
+namespace {
+
+class Communication : public CheckTest {
+ protected:
+  Instruction& all_reduce(BufferId b, std::int32_t stream, std::int64_t parts = 2) {
+    Instruction& i = launch("all_reduce", {b}, b, stream);
+    i.kind = Instruction::Kind::collective;
+    i.attributes.set("axis", std::string("dp"));
+    i.attributes.set("parts", parts);
+    i.attributes.set("reduce", std::string("sum"));
+    p.mesh = ir::parse_mesh("dp=2");
+    return i;
+  }
+
+  Instruction& push(BufferId b, std::int64_t peer, std::int64_t key) {
+    Instruction& i = launch("push", {b}, b, kCommStream);
+    i.kind = Instruction::Kind::push;
+    i.outputs.clear();
+    i.attributes.set("peer", peer);
+    i.attributes.set("key", key);
+    return i;
+  }
+
+  Instruction& pull(BufferId b, std::int64_t peer, std::int64_t key) {
+    Instruction& i = launch("pull", {}, b, kCommStream);
+    i.kind = Instruction::Kind::pull;
+    i.attributes.set("peer", peer);
+    i.attributes.set("key", key);
+    return i;
+  }
+};
+
+// Streams of one rank go on at their own pace: another rank might meet the second collective first.
+TEST_F(Communication, CollectivesOfAGroupAreOnOneStream) {
+  const BufferId x = buffer("x", 0);
+  const BufferId y = buffer("y", 64);
+  input(x, kCommStream);
+  input(y, kReduceStream);
+  all_reduce(x, kCommStream);
+  all_reduce(y, kReduceStream);
+  EXPECT_EQ(message(),
+            "instruction 3 (all_reduce 'y', micro-batch 0) is on stream 10, and another collective of its group on "
+            "stream 3: ranks might not meet in one order");
+  // Those of another group have their own.
+  p.instructions.back().attributes.set("axis", std::string("tp"));
+  p.mesh = ir::parse_mesh("dp=2,tp=2");
+  EXPECT_EQ(message(), "sound");
+}
+
+TEST_F(Communication, CollectivesAreForTheRanksOfTheMesh) {
+  const BufferId x = buffer("x", 0);
+  input(x);
+  all_reduce(x, 0);
+  EXPECT_EQ(message(), "sound");
+  p.instructions.pop_back();
+  all_reduce(x, 0, 3);
+  EXPECT_EQ(message(), "instruction 1 (all_reduce 'x', micro-batch 0) is for 3 ranks along dp, the mesh 'dp=2' has 2");
+}
+
+// A server answers when it has all pushes.
+TEST_F(Communication, NothingIsPushedAfterAPull) {
+  const BufferId x = buffer("x", 0);
+  const BufferId y = buffer("y", 64);
+  const BufferId w = buffer("w", 128);
+  input(x, kCommStream);
+  input(y, kCommStream);
+  push(x, 1, 3);
+  push(y, 1, 4);
+  pull(w, 1, 7);
+  EXPECT_EQ(message(), "sound");
+  std::swap(p.instructions[3], p.instructions[4]);
+  EXPECT_EQ(message(),
+            "instruction 4 (push 'y', micro-batch 0) comes after instruction 3 (pull 'w', micro-batch 0), whose answer "
+            "may need it: they would wait for each other");
+}
+
+// What is pushed under a key may be pulled under it; the same key of another server is another.
+TEST_F(Communication, AKeyIsUsedOnceEachWay) {
+  const BufferId x = buffer("x", 0);
+  const BufferId y = buffer("y", 64);
+  const BufferId w = buffer("w", 128);
+  const BufferId v = buffer("v", 192);
+  input(x, kCommStream);
+  input(y, kCommStream);
+  push(x, 1, 3);
+  push(y, 2, 3);
+  pull(w, 1, 3);
+  pull(v, 1, 4);
+  EXPECT_EQ(message(), "sound");
+  p.instructions[3].attributes.set("peer", std::int64_t{1});
+  EXPECT_EQ(message(),
+            "instruction 2 (push 'x', micro-batch 0) and instruction 3 (push 'y', micro-batch 0) have the same key");
+  p.instructions[3].attributes.set("peer", std::int64_t{2});
+  p.instructions[5].attributes.set("key", std::int64_t{3});
+  EXPECT_EQ(message(),
+            "instruction 4 (pull 'w', micro-batch 0) and instruction 5 (pull 'v', micro-batch 0) have the same key");
+}
+
+// Where all else would wait until another stage has come to it.
+TEST_F(Communication, MessagesBetweenStagesAreNotOnTheComputeStream) {
+  const BufferId x = buffer("x", 0);
+  const BufferId gone = buffer("gone", 64);
+  Instruction& receive = launch("receive", {}, x, 0);
+  receive.kind = Instruction::Kind::receive;
+  receive.attributes.set("channel", std::string("activation"));
+  receive.attributes.set("from", std::int64_t{0});
+  receive.attributes.set("to", std::int64_t{1});
+  EXPECT_EQ(message(),
+            "instruction 0 (receive 'x', micro-batch 0) is on stream 0, where other work would wait for its peer");
+  receive.stream = kReceiveActivationStream;
+  EXPECT_EQ(message(), "sound");
+  // Messages of one group that do not share a stream might come in another order than they are taken.
+  Instruction second = receive;
+  second.name = "gone";
+  second.outputs = {{gone, type}};
+  second.stream = kReceiveGradientStream;
+  p.instructions.push_back(second);
+  EXPECT_EQ(message(),
+            "instruction 1 (receive 'gone', micro-batch 0) is on stream 9, and instruction 0 (receive 'x', micro-batch "
+            "0) on stream 7: messages of one group have one stream");
+}
+
+TEST_F(Communication, TheDiskTakesAndGivesWholePages) {
+  const BufferId x = buffer("x", 0);
+  const BufferId there = page("there", kDiskTier, 0);
+  input(x).records = 0;
+  store(x, there).waits = {0};
+  EXPECT_EQ(message(),
+            "instruction 1 (store 'there', micro-batch 0) moves 'x', which does not lie on pages, to or from the disk");
+  // The host's memory takes any bytes.
+  p.buffers[static_cast<std::size_t>(there)].tier = kHostTier;
+  p.tier_bytes[kHostTier] = kPage;
+  EXPECT_EQ(message(), "sound");
+  const BufferId from = page("from", 0, 1);
+  const BufferId bytes = buffer("bytes", 0);
+  p.buffers.back().tier = kDiskTier;
+  p.tier_bytes[kDiskTier] = kPage;
+  p.instructions.clear();
+  input(from).records = 0;
+  store(from, bytes).waits = {0};
+  EXPECT_EQ(message(),
+            "instruction 1 (store 'bytes', micro-batch 0) moves 'bytes', which does not lie on pages, to or from the "
+            "disk");
+}
+
+}  // namespace
+}  // namespace trireme::program
