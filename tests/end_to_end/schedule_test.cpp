@@ -74,6 +74,17 @@ TEST_F(Schedules, ConfigurationsAndFiles) {
   EXPECT_NE(refused(own("--micro-batches=2")).find("own.txt: stage 1 (line 2): B1 comes before F1"), std::string::npos);
 }
 
+// Running statistics are those after the last micro-batch.
+TEST_F(Schedules, StatisticsWantTheMicroBatchesInOrder) {
+  write("own.txt", "F0 F2 F1 B0 B2 B1 U\nF0 F2 F1 B0 B2 B1 U\n");
+  const std::string error =
+      refused({"train", "--dry-run", "--model.family=convnet", "--data.images=synthetic", "--model.width=8",
+               "--model.image=16", "--model.layers=4", "--train.batch=12", "--train.micro_batch=4",
+               "--parallel.mesh=pp=2", "--parallel.pipeline=file:own.txt"});
+  expect_part(error, "parallel.pipeline = \"file:own.txt\": stage 0: F2 would write state '");
+  expect_part(error, "running statistics, wants the micro-batches in their order; the nearest is \"1f1b\"");
+}
+
 // The bytes of each stage are those that the same run plans; without a model there are none.
 TEST_F(Schedules, AConfigurationHasBytesForEachStage) {
   const std::vector<std::string> keys = {"--parallel.mesh=pp=2", "--model.layers=4", "--train.batch=16",

@@ -58,6 +58,8 @@ program::LowerOptions steady_step(const Graphs& graphs, const Plan& plan, const 
   if (const auto own = async_stage(graphs, plan, stage))
     return async_options(*own, options, module, AsyncStage::Part::step, own->period());
   options.actions = order.of(stage);
+  if (plan.schedule_given)
+    options.order = fmt::format("parallel.pipeline = \"file:{}\": stage {}", plan.pipeline.path, stage);
   return options;
 }
 
