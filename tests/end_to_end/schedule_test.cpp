@@ -74,6 +74,19 @@ TEST_F(Schedules, ConfigurationsAndFiles) {
   EXPECT_NE(refused(own("--micro-batches=2")).find("own.txt: stage 1 (line 2): B1 comes before F1"), std::string::npos);
 }
 
+// How many micro-batches a batch is cut in goes by the stages, wherever their number is said.
+TEST_F(Schedules, StagesMakeMicroBatchesAsInTheMesh) {
+  const std::vector<std::string> words = {"inspect", "schedule", "tiny.toml", "--train.batch=8",
+                                          "--train.micro_batch=0"};
+  const auto with = [&](const char* stages) {
+    std::vector<std::string> all = words;
+    all.emplace_back(stages);
+    return done(all).out;
+  };
+  expect_part(with("--stages=4"), "1f1b: 4 stages, 8 micro-batches\n");
+  EXPECT_EQ(with("--stages=4"), with("--parallel.mesh=pp=4"));
+}
+
 // Running statistics are those after the last micro-batch.
 TEST_F(Schedules, StatisticsWantTheMicroBatchesInOrder) {
   write("own.txt", "F0 F2 F1 B0 B2 B1 U\nF0 F2 F1 B0 B2 B1 U\n");
