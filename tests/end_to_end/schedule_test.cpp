@@ -87,6 +87,12 @@ TEST_F(Schedules, StagesMakeMicroBatchesAsInTheMesh) {
   EXPECT_EQ(with("--stages=4"), with("--parallel.mesh=pp=4"));
 }
 
+// Whatever is in a file, a terminal takes no command from it.
+TEST_F(Schedules, BytesThatAreNoTextAreShownAsSuch) {
+  write("own.txt", "F0 \x1b[2J\x07\xff B0 U\n");
+  expect_part(refused({"inspect", "schedule", "--pipeline=file:own.txt"}), "own.txt: line 1: '·[2J··' is no action");
+}
+
 // Running statistics are those after the last micro-batch.
 TEST_F(Schedules, StatisticsWantTheMicroBatchesInOrder) {
   write("own.txt", "F0 F2 F1 B0 B2 B1 U\nF0 F2 F1 B0 B2 B1 U\n");
