@@ -1,4 +1,5 @@
 // What a plan says of a pipeline: where it is cut, and the schedule that was read from a file.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "end_to_end/program.h"
@@ -128,6 +129,20 @@ TEST_F(PipelinePlan, KeepsTheScheduleOfAFile) {
   write("t.txt", other);
   done({"train", "run", "--resume", "--parallel.pipeline=file:t.txt", "--train.steps=" + std::to_string(kSteps + 2)});
   EXPECT_NE(read("run/plan.toml").find("\"F0 F1 B0 B1 U\",\n  \"F0 F1 B0 B1 U\""), std::string::npos);
+}
+
+// One that holds one micro-batch between others that hold many.
+TEST_F(PipelinePlan, StagesNeverWaitForEachOtherForEverWhateverTheyHold) {
+  const std::vector<std::string> asked = {"--model.layers=6", "--train.batch=16", "--train.micro_batch=2",
+                                          "--parallel.mesh=pp=6", "--parallel.pipeline=zero-bubble:auto"};
+  std::vector<std::string> words = {"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"};
+  words.insert(words.end(), asked.begin(), asked.end());
+  done(words);
+  for (const char* held : {"[6, 1, 2, 4, 5, 5]", "[8, 1, 8, 1, 8, 1]"}) {
+    write("edited.toml",
+          replaced(read("plan.toml"), "\n[decisions]\n", fmt::format("\n[decisions]\nheld = {}\n", held)));
+    done({"train", "tiny.toml", "--plan=edited.toml", "--model.layers=6", "--train.batch=16", "--dry-run"});
+  }
 }
 
 // The second stage is the fuller one: what checkpoints are staged in is what is left there.

@@ -74,6 +74,36 @@ TEST_F(Schedules, ConfigurationsAndFiles) {
   EXPECT_NE(refused(own("--micro-batches=2")).find("own.txt: stage 1 (line 2): B1 comes before F1"), std::string::npos);
 }
 
+// How many micro-batches a batch is cut in goes by the stages, wherever their number is said.
+TEST_F(Schedules, StagesMakeMicroBatchesAsInTheMesh) {
+  const std::vector<std::string> words = {"inspect", "schedule", "tiny.toml", "--train.batch=8",
+                                          "--train.micro_batch=0"};
+  const auto with = [&](const char* stages) {
+    std::vector<std::string> all = words;
+    all.emplace_back(stages);
+    return done(all).out;
+  };
+  expect_part(with("--stages=4"), "1f1b: 4 stages, 8 micro-batches\n");
+  EXPECT_EQ(with("--stages=4"), with("--parallel.mesh=pp=4"));
+}
+
+// Whatever is in a file, a terminal takes no command from it.
+TEST_F(Schedules, BytesThatAreNoTextAreShownAsSuch) {
+  write("own.txt", "F0 \x1b[2J\x07\xff B0 U\n");
+  expect_part(refused({"inspect", "schedule", "--pipeline=file:own.txt"}), "own.txt: line 1: '·[2J··' is no action");
+}
+
+// Running statistics are those after the last micro-batch.
+TEST_F(Schedules, StatisticsWantTheMicroBatchesInOrder) {
+  write("own.txt", "F0 F2 F1 B0 B2 B1 U\nF0 F2 F1 B0 B2 B1 U\n");
+  const std::string error =
+      refused({"train", "--dry-run", "--model.family=convnet", "--data.images=synthetic", "--model.width=8",
+               "--model.image=16", "--model.layers=4", "--train.batch=12", "--train.micro_batch=4",
+               "--parallel.mesh=pp=2", "--parallel.pipeline=file:own.txt"});
+  expect_part(error, "parallel.pipeline = \"file:own.txt\": stage 0: F2 would write state '");
+  expect_part(error, "running statistics, wants the micro-batches in their order; the nearest is \"1f1b\"");
+}
+
 // The bytes of each stage are those that the same run plans; without a model there are none.
 TEST_F(Schedules, AConfigurationHasBytesForEachStage) {
   const std::vector<std::string> keys = {"--parallel.mesh=pp=2", "--model.layers=4", "--train.batch=16",

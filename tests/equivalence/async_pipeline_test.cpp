@@ -460,6 +460,16 @@ TEST(AsyncPipeline, SchedulesOfOnesOwn) {
   EXPECT_NE(refusal(config).find("stage 0 has 4 micro-batches in flight at F3"), std::string::npos) << refusal(config);
 }
 
+// The last stage makes its gradients long before the first one takes them, which is far ahead of it.
+TEST(AsyncPipeline, AStageMayBeFarAhead) {
+  const std::string last = "F0 B0 U F1 B1 U F2 B2 U F3 B3 U F4 B4 U F5 B5 U\n";
+  train::Config config = piped("mlp", "pp=2", "pipedream", 6);
+  config.parallel.pipeline = schedule_file("fill\nF0 F1 F2 F3 F4 F5 B0 U\n" + last +
+                                           "steady\nF0 B1 U F1 B2 U F2 B3 U F3 B4 U F4 B5 U F5 B0 U\n" + last +
+                                           "drain\nB1 U B2 U B3 U B4 U B5 U\n-\n");
+  expect_like_reference(config, 7, {5, 0});
+}
+
 // What a part of the program would have to know of the part before.
 TEST(AsyncPipeline, SchedulesOfOnesOwnWhosePartsDoNotEndAreRefused) {
   train::Config config = piped("mlp", "pp=2", "pipedream", 2);

@@ -129,5 +129,40 @@ TEST(Zero, BytesPerParameterAreThoseOfTheTable) {
       }
 }
 
+// Beside the stages of a pipeline, and shards, replicas share what they share without them.
+TEST(Zero, BytesPerParameterAreThoseOfTheTableOnEveryMesh) {
+  for (const char* mesh : {"pp=2,dp=2", "dp=2,tp=2", "pp=2,dp=2,tp=2"})
+    for (const bool low : {false, true}) {
+      train::Config config = shareable("gpt2");
+      config.model.width = 32;
+      config.model.ffn = 0;
+      config.model.vocab = 64;
+      config.model.context = 16;
+      config.model.tie_embeddings = false;
+      config.train.batch = config.train.micro_batch = 8;  // sums over several are f32
+      config.train.precision = low ? "bf16" : "f32";
+      train::resolve_model(config, 64);
+      const Trained whole(over_mesh(config, mesh, 0));
+      for (const int zero : {1, 2, 3}) {
+        SCOPED_TRACE(fmt::format("{} zero={}{}", mesh, zero, low ? " bf16" : ""));
+        const Trained trained(over_mesh(config, mesh, zero));
+        const double share =
+            (low ? std::vector<double>{10, 9, 8} : std::vector<double>{12, 10, 8})[static_cast<std::size_t>(zero - 1)] /
+            16;
+        int matrices = 0;
+        ASSERT_EQ(trained.compiled().roles.size(), whole.compiled().roles.size());
+        for (std::size_t r = 0; r < trained.compiled().roles.size(); ++r)
+          for (const ir::State& state : whole.compiled().roles[r].module.states) {
+            if (!state.trained || state.global_shape().rank() < 2) continue;
+            EXPECT_EQ(persistent_bytes(trained.compiled().roles[r], state),
+                      share * persistent_bytes(whole.compiled().roles[r], state))
+                << state.name;
+            ++matrices;
+          }
+        EXPECT_GE(matrices, 8);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -1,11 +1,8 @@
 // The stages of a pipeline train like one rank.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <map>
 
@@ -381,20 +378,6 @@ TEST(PipelineScalars, AStageWithoutParametersJoins) {
   EXPECT_TRUE(std::any_of(compiled.compiled().roles.begin(), compiled.compiled().roles.end(),
                           [](const train::Role& role) { return role.stored_parameters() == 0; }));
   expect_like_one_rank(plain, config);
-}
-
-// A chunk may split its backward where another one of the same micro-batch does not.
-TEST(Pipeline, AScheduleOfOnesOwnSplitsBackwardsByChunk) {
-  const std::filesystem::path file =
-      std::filesystem::path(::testing::TempDir()) / fmt::format("chunks_{}.schedule", ::getpid());
-  for (const char* last :
-       {"F0 F1 F0.1 F1.1 B0.1 W0.1 B1.1 B0 B1 U", "F0 F1 F0.1 F1.1 B0.1 W0.1 B1.1 B0 B1 W1 W1.1 U"}) {
-    SCOPED_TRACE(last);
-    std::ofstream(file) << "F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1 U\n" << last << "\n";
-    const train::Config plain = model("mlp", 4, 2);
-    expect_like_one_rank(plain, piped(plain, "pp=2", "file:" + file.string()));
-  }
-  std::filesystem::remove(file);
 }
 
 // Each stage has one of two layers; the other one's state stays as it was too.

@@ -62,7 +62,7 @@ class PlanMaker {
     const bool wide = has("width=wide");
     plain_ = wide ? wider_model(model) : small_model(model);
     // Of deep stacks of batch norms one step over many rows is what can be compared closely.
-    plain_.train.batch = has("model=resnet18") ? 96 : 12;
+    plain_.train.batch = has("model=resnet18") ? 96 : std::max(12, 2 * number("micro-batches"));
     // The rows of an image model are its products' own: multiples of 16, however they are cut.
     if (has("precision=fp8") && !words()) plain_.train.batch *= 16;
     if (!has("model=resnet18")) plain_.model.layers = number("layers");
@@ -188,7 +188,7 @@ class PlanMaker {
       chunks = has("pp=2") && plan_.choices.coin("chunks") ? 3 : 2;
       parallel.pipeline = fmt::format("interleaved:{}", chunks);
     } else {
-      parallel.pipeline = has("schedule=file") ? "file:" + own_schedule() : chosen("schedule");
+      parallel.pipeline = has("schedule=file") ? "file:" + own_schedule(chunks) : chosen("schedule");
     }
     config().runtime.overlap_wgrad = has("overlapped gradients=yes");
     parallel.overlap = has("overlap=yes");
@@ -208,13 +208,19 @@ class PlanMaker {
         layers - stages;
   }
 
-  // A schedule that no generator makes: neighbouring actions change places wherever the result can run.
-  std::string own_schedule() {
+  // A schedule that no generator makes: some stages follow another one than the rest, and neighbouring actions change
+  // places wherever the result can run.
+  std::string own_schedule(int& chunks) {
     const int stages = number("pp");
-    const program::PipelineName from = program::parse_pipeline(one_of("file", {"gpipe", "1f1b", "zero-bubble"}));
-    program::Schedule schedule =
-        program::make_schedule({.pipeline = from, .stages = stages, .micro_batches = number("micro-batches")});
-    for (int i = 0; i < 40; ++i) {
+    const auto made = [&](const std::string& name) {
+      return program::make_schedule(
+          {.pipeline = program::parse_pipeline(name), .stages = stages, .micro_batches = number("micro-batches")});
+    };
+    program::Schedule schedule = made(one_of("file", {"gpipe", "1f1b", "zero-bubble", "interleaved:2"}));
+    chunks = schedule.chunks;
+    if (chunks == 1 && plan_.choices.coin("last stage"))
+      schedule.stages.back() = made(one_of("last stage's", {"gpipe", "1f1b", "zero-bubble"})).stages.back();
+    for (int i = 0; i < 40 + 10 * number("micro-batches"); ++i) {
       program::Schedule changed = schedule;
       auto& actions = changed.stages[static_cast<std::size_t>(i % stages)];
       const auto at =

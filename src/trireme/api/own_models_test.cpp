@@ -181,6 +181,80 @@ TEST(OwnModels, DrawnOnesTrainLikeOneRankOrAreRefused) {
   EXPECT_GE(2 * trained, count) << "too many were refused";
 }
 
+// Networks with skips: several tensors go on from layer to layer, and stages pass on those that a later one reads.
+TEST(OwnModels, StagesAreCutAcrossSkips) {
+  const auto mixed = [](const tri::Builder& k, const tri::Value& x) {
+    return x + linear(k.scope("down"),
+                      gelu(linear(k.scope("up"), rms_norm(k.scope("norm"), x), 14, {.deviation = 0.3})),
+                      x.shape().back(), {.deviation = 0.3});
+  };
+  // Every block also reads what the first one does.
+  const auto from_the_first = [mixed](tri::Builder& b, const tri::Batch& in) {
+    const tri::Value first = linear(b.scope("first"), in["x"], 8, {.deviation = 0.5});
+    tri::Value x = first;
+    for (int i = 0; i < 6; ++i) x = mixed(b.scope("blocks", i), x + 0.3 * first);
+    const tri::Value y = linear(b.scope("out"), x, 5, {.deviation = 0.3});
+    return in.predicting ? y : squared_error(b, y, in["y"]);
+  };
+  // The first block down with the last one up, and so on.
+  const auto u_net = [mixed](tri::Builder& b, const tri::Batch& in) {
+    tri::Value x = linear(b.scope("first"), in["x"], 8, {.deviation = 0.5});
+    std::vector<tri::Value> skips;
+    for (int i = 0; i < 3; ++i) skips.push_back(x = mixed(b.scope("down", i), x));
+    for (int i = 0; i < 3; ++i) {
+      const tri::Builder k = b.scope("up", i);
+      const tri::Value both = tri::concat({x, skips[static_cast<std::size_t>(2 - i)]}, 2);
+      x = mixed(k, linear(k.scope("both"), both, 8, {.deviation = 0.3}));
+    }
+    const tri::Value y = linear(b.scope("out"), x, 5, {.deviation = 0.3});
+    return in.predicting ? y : squared_error(b, y, in["y"]);
+  };
+  Draw draw(1);
+  const tri::Data data = DrawnModel(draw).data();
+  tri::TrainOptions options = plain_sgd(4);
+  options.batch = 12;
+  options.lr = 0.005;
+  options.micro_batch = 3;
+  int number = 0;
+  for (const tri::Model& model : {tri::Model(from_the_first), tri::Model(u_net)}) {
+    const Trained one = trained_by(tri::Trainer{model, data, options});
+    ++number;
+    struct Way {
+      const char* mesh;
+      const char* pipeline;
+      const char* remat;
+    };
+    for (const auto& [mesh, pipeline, remat] : std::vector<Way>{{"pp=2", "1f1b", "none"},
+                                                                {"pp=3", "1f1b", "none"},
+                                                                {"pp=3", "zero-bubble", "full"},
+                                                                {"pp=2", "interleaved:3", "none"},
+                                                                {"pp=2,tp=2", "gpipe", "full"},
+                                                                {"pp=3,dp=3", "1f1b", "optimal"}}) {
+      SCOPED_TRACE(std::to_string(number) + " " + mesh + " " + pipeline + " " + remat);
+      tri::Plan plan;
+      plan.mesh = mesh;
+      plan.pipeline = pipeline;
+      plan.remat = remat;
+      tri::TrainOptions own = options;
+      if (std::string(mesh).find("dp=3") != std::string::npos) own.micro_batch = 1;
+      // No stage has all blocks, and each has about its share of the weights.
+      tri::Trainer trainer{model, data, own, plan};
+      std::size_t most = 0, least = static_cast<std::size_t>(-1);
+      for (const auto& rank : trainer.memory().ranks) {
+        most = std::max<std::size_t>(most, rank.categories.at("weights"));
+        least = std::min<std::size_t>(least, rank.categories.at("weights"));
+      }
+      EXPECT_LE(most, 2 * least);
+      expect_alike(one, trained_by(std::move(trainer)));
+    }
+    // Layer by layer, as they are numbered.
+    tri::Plan listed;
+    listed.mesh = "pp=3";
+    listed.stages = {1, 2, 3};
+    expect_alike(one, trained_by(tri::Trainer{model, data, options, listed}));
+  }
+}
+
 // Five samples are held out, and the largest micro-batch has twelve rows: each sample counts once, also in a loss that
 // does not go through the targets, or not alone.
 TEST(OwnModels, HeldOutSamplesCountOnceEach) {

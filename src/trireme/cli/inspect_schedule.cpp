@@ -31,6 +31,15 @@ constexpr int kMaxMicroBatches = 65536;
 constexpr int kUsualWidth = 120;
 constexpr int kDrawnSteps = 2;  // of an asynchronous pipeline, filled and drained
 
+// The mesh of a configuration with another number of stages.
+ir::Mesh with_stages(const train::Config& config, int stages) {
+  ir::Mesh mesh = train::mesh_of(config);
+  if (mesh.size_of(ir::kPipelineAxis) == stages) return mesh;
+  std::erase_if(mesh.axes, [](const ir::Mesh::Axis& axis) { return axis.name == ir::kPipelineAxis; });
+  mesh.axes.insert(mesh.axes.begin(), {ir::kPipelineAxis, stages});
+  return mesh;
+}
+
 // What the configuration says where the arguments say nothing.
 ScheduleArguments completed(const Context& context, const std::string& file, ScheduleArguments a) {
   // A schedule that is given as a file has its own.
@@ -41,9 +50,11 @@ ScheduleArguments completed(const Context& context, const std::string& file, Sch
     if (a.micro_batches == 0) a.micro_batches = given.micro_batches;
   }
   if (!file.empty() || !context.overrides.empty()) {
-    const train::Config config =
+    train::Config config =
         train::load_config(file.empty() ? "quickstart" : file, context.overrides, context.registry->models);
     if (a.stages == 0) a.stages = static_cast<int>(train::mesh_of(config).size_of(ir::kPipelineAxis));
+    // How many micro-batches a batch is cut in goes by the stages.
+    config.parallel.mesh = with_stages(config, a.stages).str();
     if (a.micro_batches == 0) a.micro_batches = static_cast<int>(config.train.batch / train::micro_batch_rows(config));
     if (a.pipeline.empty()) a.pipeline = fmt::format("{}", config.parallel.pipeline);
   }
@@ -83,12 +94,8 @@ struct StageMemory {
 // The settings that make a configuration train by the schedule which the arguments ask for.
 std::vector<std::string> settings_for(const train::Config& config, const ScheduleArguments& a) {
   std::vector<std::string> settings;
-  ir::Mesh mesh = train::mesh_of(config);
-  if (mesh.size_of(ir::kPipelineAxis) != a.stages) {
-    std::erase_if(mesh.axes, [](const ir::Mesh::Axis& axis) { return axis.name == ir::kPipelineAxis; });
-    mesh.axes.insert(mesh.axes.begin(), {ir::kPipelineAxis, a.stages});
-    settings.push_back("parallel.mesh=" + mesh.str());
-  }
+  const ir::Mesh mesh = with_stages(config, a.stages);
+  if (train::mesh_of(config).size_of(ir::kPipelineAxis) != a.stages) settings.push_back("parallel.mesh=" + mesh.str());
   const std::int64_t share = config.train.batch / mesh.size_of(ir::kDataAxis);
   if (share % a.micro_batches != 0)
     refuse("{} rows of train.batch = {} are no {} equal micro-batches; the nearest is train.batch = {}", share,

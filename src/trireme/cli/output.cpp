@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "trireme/cli/report.h"
+
 namespace trireme::cli {
 
 namespace {
@@ -39,11 +41,11 @@ int settle_output(int code) {
 
 int report(const Error& e) {
   flush_output();
-  say(stderr, "error: {}\n", e.message());
+  say(stderr, "error: {}\n", printable(e.message()));
   return e.kind() == Error::Kind::request ? 2 : 1;
 }
 
-void warn(LogLevel, const std::string& text) { say(stderr, "warning: {}\n", text); }
+void warn(LogLevel, const std::string& text) { say(stderr, "warning: {}\n", printable(text)); }
 
 int terminal_width(std::FILE* to) {
   const int file = fileno(to);

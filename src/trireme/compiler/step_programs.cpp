@@ -11,8 +11,9 @@
 namespace trireme::compiler {
 namespace {
 
-program::LowerOptions step_options(const Graphs& graphs, const Plan& plan) {
+program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const StepOrder& order) {
   program::LowerOptions lowering = lower_options(plan);
+  lowering.messages = order.messages;
   lowering.before_tail = {passes::kTies};
   lowering.tail = "update";
   lowering.micro_batches = graphs.micro_batches;
@@ -47,23 +48,25 @@ std::vector<StepProgram> step_kinds(const Plan& plan, bool warms) {
 StepOrder step_order(const Graphs& graphs, const Plan& plan) {
   if (plan.stages() == 1 || graphs.purpose != Purpose::train) return {};
   const program::Schedule schedule = plan.schedule(graphs.micro_batches);
-  return {schedule.stages, {schedule.asynchronous() ? 0 : program::sends_in_flight(schedule)}};
+  const program::SendsInFlight sends = program::sends_in_flight(schedule);
+  return {schedule.stages, {sends.activations, sends.gradients}};
 }
 
 program::LowerOptions steady_step(const Graphs& graphs, const Plan& plan, const StepOrder& order,
                                   const ir::Module& module, int stage) {
-  program::LowerOptions options = step_options(graphs, plan);
+  program::LowerOptions options = step_options(graphs, plan, order);
   if (const auto own = async_stage(graphs, plan, stage))
     return async_options(*own, options, module, AsyncStage::Part::step, own->period());
   options.actions = order.of(stage);
-  options.messages = order.messages;
+  if (plan.schedule_given)
+    options.order = fmt::format("parallel.pipeline = \"file:{}\": stage {}", plan.pipeline.path, stage);
   return options;
 }
 
 std::vector<StepProgram> lower_steps(RoleBuilder& builder, Role& role, const Graphs& graphs, const Plan& plan,
                                      const StepOrder& order, int stage) {
   if (const auto own = async_stage(graphs, plan, stage))
-    return lower_async_stage(builder, role, *own, step_options(graphs, plan));
+    return lower_async_stage(builder, role, *own, step_options(graphs, plan, order));
   const program::LowerOptions options = steady_step(graphs, plan, order, role.module, stage);
   const std::vector<StepProgram> steps = step_kinds(plan, role.module.has_graph(passes::kWarmUpdate));
   builder.lower("step", "micro", options);

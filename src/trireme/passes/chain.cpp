@@ -32,6 +32,28 @@ bool numeric(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// "blocks.3", "stages.0.1": layers of which a model has a row.
+bool is_in_row(const std::string& layer) {
+  const std::size_t dot = layer.rfind('.');
+  return dot != std::string::npos && numeric(layer.substr(dot + 1));
+}
+
+// Of the forward nodes, in order: where a layer of a row begins behind another.
+class LayerBegins {
+ public:
+  bool operator()(const std::string& layer) {
+    if (!is_in_row(layer) || seen_.contains(layer)) return false;
+    // What is named after a layer, as a projection to a teacher's, belongs to it.
+    for (const std::string& known : seen_)
+      if (layer.ends_with("." + known)) return false;
+    seen_.insert(layer);
+    return seen_.size() > 1;
+  }
+
+ private:
+  std::set<std::string> seen_;
+};
+
 // "blocks.3", "fc1", and not "add#1", which is the second of its name.
 bool is_numbered(const std::string& layer) {
   return !layer.empty() && layer.back() >= '0' && layer.back() <= '9' && layer.find('#') == std::string::npos;
@@ -87,7 +109,9 @@ std::vector<bool> free_values(const ir::Module& module, const Graph& graph) {
   return free;
 }
 
-Chain find_chain(const Graph& graph, const std::vector<bool>& free) {
+namespace {
+
+Chain chain_of(const Graph& graph, const std::vector<bool>& free, bool between_layers) {
   const auto is_free = [&](ValueId id) { return !free.empty() && free[index(id)]; };
   const std::vector<ValueId> storage = storage_of(graph);
   std::vector<int> reads = forward_reads(graph, storage);
@@ -98,6 +122,7 @@ Chain find_chain(const Graph& graph, const std::vector<bool>& free) {
   std::int32_t chunk = kNone;
   bool sends = false;  // the chunk so far
   bool named = true;   // the last segment, by a node of the model that is trained
+  LayerBegins begins_layer;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     if (node.phase != ir::Phase::forward) continue;
@@ -111,16 +136,18 @@ Chain find_chain(const Graph& graph, const std::vector<bool>& free) {
     const bool begins_chunk = chunk != node.stage;
     chunk = node.stage;
     const bool cut = open.size() == 1 && *open.begin() != passing;
-    if (begins_chunk || cut) {
+    const std::string layer = layer_of(graph.value(node.outputs.front()).name);
+    const bool trained = !std::all_of(node.outputs.begin(), node.outputs.end(), is_free);
+    const bool of_layer = trained && !of_states[index(node.outputs.front())];
+    const bool skipped = between_layers && of_layer && begins_layer(layer) && !chain.segments.back().numbered.empty();
+    if (begins_chunk || cut || skipped) {
       if (cut) passing = *open.begin();
       if (!chain.segments.empty()) chain.segments.back().end = i;
-      chain.segments.push_back(
-          {i, i, cut ? passing : kNone, layer_of(graph.value(node.outputs.front()).name), {}, begins_chunk});
+      chain.segments.push_back({i, i, cut ? passing : kNone, layer, {}, begins_chunk});
       sends = sends && !begins_chunk;
       named = false;
     }
-    if (!std::all_of(node.outputs.begin(), node.outputs.end(), is_free)) {
-      const std::string layer = layer_of(graph.value(node.outputs.front()).name);
+    if (trained) {
       if (!named) chain.segments.back().layer = layer;
       named = true;
       if (std::string& own = chain.segments.back().numbered; own.empty() && is_numbered(layer)) own = layer;
@@ -138,6 +165,11 @@ Chain find_chain(const Graph& graph, const std::vector<bool>& free) {
   chain.segments.back().gradients_follow = !sends;
   return chain;
 }
+
+}  // namespace
+
+Chain find_chain(const Graph& graph, const std::vector<bool>& free) { return chain_of(graph, free, false); }
+Chain find_stage_chain(const Graph& graph, const std::vector<bool>& free) { return chain_of(graph, free, true); }
 
 const std::string& first_value(const Graph& graph, const Chain& chain, const Segment& segment) {
   return graph.value(graph.nodes[index(chain.nodes[segment.begin])].outputs.front()).name;

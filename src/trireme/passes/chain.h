@@ -17,7 +17,7 @@ namespace trireme::passes {
 struct Segment {
   std::size_t begin = 0;  // into Chain::nodes
   std::size_t end = 0;
-  ir::ValueId input = ir::kNone;  // what enters; kNone for the first, which reads graph inputs alone
+  ir::ValueId input = ir::kNone;  // what enters; kNone for the first, and where several tensors enter
   std::string layer;              // of the model, that its first node which is not free belongs to: "blocks.3"
   std::string numbered;           // the first of the model's numbered layers that it has a part of; empty: of none
   bool begins_chunk = false;      // the first of what a stage does in one go; what enters it is received
@@ -38,6 +38,10 @@ struct Chain {
 // Gradients follow the last segment, unless it ends with a message to another stage. Values that are `free` may go
 // past any cut, with the tensor that is cut at.
 Chain find_chain(const ir::Graph& graph, const std::vector<bool>& free = {});
+
+// The same for a pipeline, whose stages can pass on several tensors: also cut where a numbered layer begins
+// (b.scope("blocks", i)) although others go past it, as in a network with skips.
+Chain find_stage_chain(const ir::Graph& graph, const std::vector<bool>& free = {});
 
 // By value of a graph: scalars, and what no parameter is in, such as what a second model, which is not trained, makes
 // of the same rows. None at all where no parameter is in anything.

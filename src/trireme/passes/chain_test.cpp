@@ -49,5 +49,44 @@ TEST(Chain, LayersBeginWhereTheirFirstPartIs) {
   EXPECT_EQ(begins, (std::vector<std::string>{"blocks.0", "blocks.1", "blocks.2"}));
 }
 
+// A pipeline is also cut where a layer begins while other tensors go past it; within a layer it is not.
+TEST(Chain, StagesAreCutBetweenLayersAcrossSkips) {
+  const ir::Registry registry = ops::builtin();
+  const ir::Module module = ir::parse(R"(module {
+  state @first : f32[8,8] trained
+  state @blocks.0.up : f32[8,8] trained
+  state @blocks.1.up : f32[8,8] trained
+  state @blocks.1.down : f32[8,8] trained
+  state @blocks.2.up : f32[8,8] trained
+  graph micro {
+    input %x : f32[4,8]
+    %first.matmul = matmul(%x, @first) : f32[4,8]
+    %blocks.0.matmul = matmul(%first.matmul, @blocks.0.up) : f32[4,8]
+    %add = add(%first.matmul, %blocks.0.matmul) : f32[4,8]
+    %blocks.1.matmul = matmul(%add, @blocks.1.up) : f32[4,8]
+    %blocks.1.relu = relu(%blocks.1.matmul) : f32[4,8]
+    %blocks.1.matmul#1 = matmul(%blocks.1.relu, @blocks.1.down) : f32[4,8]
+    %add#1 = add(%first.matmul, %blocks.1.matmul#1) : f32[4,8]
+    %blocks.2.matmul = matmul(%add#1, @blocks.2.up) : f32[4,8]
+    %add#2 = add(%add, %blocks.2.matmul) : f32[4,8]
+    %sum = sum_squares(%add#2) : f32[]
+    output loss = %sum
+  }
+})",
+                                      registry);
+  const ir::Graph& graph = module.graph("micro");
+  const auto firsts = [&](const Chain& chain) {
+    std::vector<std::string> all;
+    for (const Segment& segment : chain.segments) all.push_back(first_value(graph, chain, segment));
+    return all;
+  };
+  const std::vector<bool> free = free_values(module, graph);
+  EXPECT_EQ(firsts(find_chain(graph, free)), (std::vector<std::string>{"first.matmul", "blocks.0.matmul", "sum"}));
+  const Chain cut = find_stage_chain(graph, free);
+  EXPECT_EQ(firsts(cut),
+            (std::vector<std::string>{"first.matmul", "blocks.0.matmul", "blocks.1.matmul", "blocks.2.matmul", "sum"}));
+  EXPECT_EQ(layer_begins(cut), (std::vector<std::size_t>{1, 2, 3}));
+}
+
 }  // namespace
 }  // namespace trireme::passes

@@ -24,7 +24,8 @@ using ir::ValueId;
                                  [&](const ir::ValueInfo& value) { return value.name == cut; });
   const auto near = nearest(cut, behind);
   refuse("a part of the pipeline cannot begin with '{}': {}{}", cut,
-         known ? "more than one tensor goes on from what is before it" : "the model has no such value",
+         known ? "more than one tensor goes on from what is before it, and no layer begins there"
+               : "the model has no such value",
          near ? fmt::format("; the nearest that can is '{}'", *near) : "");
 }
 
@@ -49,7 +50,7 @@ class Assigner {
 
  private:
   void decide(Graph& graph) {
-    const Chain chain = find_chain(graph, free_values(module_, graph));
+    const Chain chain = find_stage_chain(graph, free_values(module_, graph));
     const std::vector<std::size_t> cuts = Stage::find_cuts(graph, chain, options_.parts, options_.cuts);
     std::int32_t part = 0;
     for (std::size_t s = 0; s < chain.segments.size(); ++s) {

@@ -8,8 +8,8 @@
 namespace trireme::passes {
 
 // Assigns the nodes of the forward graphs to the parts of a pipeline: every node gets the number of its part. Parts are
-// runs of the forward order, cut where one tensor alone goes on, with scalars and with what no parameter is in
-// (passes/chain.h).
+// runs of the forward order, cut where one tensor alone goes on, with scalars and with what no parameter is in, or
+// where a numbered layer begins (passes/chain.h).
 //
 //   %a = matmul(%x, @layers.0.weight)            %a = matmul(%x, @layers.0.weight)
 //   %b = relu(%a)                          →     %b = relu(%a)

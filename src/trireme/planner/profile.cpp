@@ -164,7 +164,8 @@ Profile profile_of(const compiler::Graphs& graphs, compiler::Plan plan, const Re
   compiler::graph_passes(graphs, plan).run(module, {.until = "autodiff"});
   // Gradients, collectives and recomputed values belong to the layer of what they are made for.
   const ir::Graph& forward = module.graph("micro");
-  const auto here = std::ssize(passes::layer_begins(passes::find_chain(forward, passes::free_values(module, forward))));
+  const std::vector<bool> free = passes::free_values(module, forward);
+  const auto here = std::ssize(passes::layer_begins(passes::find_stage_chain(forward, free)));
   if (here > 1) {
     const auto parts = static_cast<int>(here);
     const std::vector<std::int64_t> one_each(static_cast<std::size_t>(here), 1);

@@ -72,7 +72,7 @@ std::string even_stages(std::int64_t layers, std::int64_t chunks) {
 std::vector<std::string> stage_cuts(const ir::Module& module, const std::string& name, int parts,
                                     const std::vector<std::int64_t>& layers, const cost::Rates& rates) {
   const ir::Graph& graph = module.graph(name);
-  const Chain chain = passes::find_chain(graph, passes::free_values(module, graph));
+  const Chain chain = passes::find_stage_chain(graph, passes::free_values(module, graph));
   if (chain.segments.size() < index(parts))
     refuse("the model can be cut in {} parts at most, and the pipeline has {}", chain.segments.size(), parts);
   std::vector<std::string> names;
@@ -95,7 +95,7 @@ class Uncut {
   const ir::Module& module() const { return compilation_.module(); }
   const std::string& name() const { return first_; }
   const ir::Graph& graph() const { return module().graph(first_); }
-  Chain chain() const { return passes::find_chain(graph(), passes::free_values(module(), graph())); }
+  Chain chain() const { return passes::find_stage_chain(graph(), passes::free_values(module(), graph())); }
 
  private:
   compiler::Compilation compilation_;

@@ -186,8 +186,10 @@ class StateOrder {
   void follows(ir::StateId state, const char* what, const Action& before, const Action& after) const {
     const auto place = [&](const Action& a) { return std::find(actions_.begin(), actions_.end(), a); };
     if (place(after) < place(before))
-      refuse("{} would {} state '{}' before {} has written it", to_text(after), what, module_.state(state).name,
-             to_text(before));
+      refuse(
+          "{} would {} state '{}' before {} has written it: what a micro-batch leaves for the next, such as running "
+          "statistics, wants the micro-batches in their order; the nearest is \"1f1b\"",
+          to_text(after), what, module_.state(state).name, to_text(before));
   }
 
   const ir::Module& module_;

@@ -69,8 +69,13 @@ class Lowering {
                                       [](const Action& a) { return a.kind == Action::Kind::backward; });
     const ActionNeeds needs{options_.micro_batches, backward || has_gradients(body), tail != nullptr, options_.chunks};
     const std::vector<Action> actions = options_.actions.empty() ? plain_order(needs) : options_.actions;
-    check_actions(actions, needs);
-    if (!options_.actions.empty()) check_state_order(module_, body, actions);
+    try {
+      check_actions(actions, needs);
+      if (!options_.actions.empty()) check_state_order(module_, body, actions);
+    } catch (Error& e) {
+      if (options_.order.empty()) throw;
+      throw e.within(options_.order);
+    }
     std::vector<std::unique_ptr<GraphRun>> runs(index(options_.micro_batches));
     for (std::size_t a = 0; a < actions.size(); ++a) {
       const Action& action = actions[a];

@@ -49,6 +49,7 @@ struct LowerOptions {
   WeightGradientOptions weight_gradients = {};
   bool defer_gradients = true;  // to overlap collectives with them, where they have no stream (deferred_gradients.h)
   std::vector<Action> actions = {};  // the order of micro-batches and phases; empty: plain_order
+  std::string order = {};            // where the actions are from, for a person to whom they are refused
   // In the place of body, tail and actions: what is run, in order. Sums that are persistent states have contributions
   // from the program before where `sums_begun`.
   std::vector<GraphCall> calls = {};

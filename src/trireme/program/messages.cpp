@@ -43,9 +43,7 @@ class Releases {
       if (instruction.stream == 0 && instruction.kind == Instruction::Kind::launch &&
           instruction.phase == ir::Phase::forward && own != forward) {
         forward = own;
-        const auto kept = static_cast<std::size_t>(options_.activations);
-        if (kept > 0 && activations.size() > kept)
-          for (const std::size_t from : activations[activations.size() - 1 - kept]) wait_for(i, from);
+        leave_on_their_way(i, activations, options_.activations);
       }
       if (instruction.stream == kSendGradientStream && instruction.phase != ir::Phase::update) {
         if (gradients.empty() || action_of(gradients.back().front()) != own) gradients.emplace_back();
@@ -60,14 +58,16 @@ class Releases {
       }
       if (own == action || instruction.phase != ir::Phase::input_gradient) continue;
       action = own;
-      if (gradients.size() > kOnTheWay) {
-        for (const std::size_t from : gradients[gradients.size() - 1 - kOnTheWay]) wait_for(i, from);
-      }
+      leave_on_their_way(i, gradients, options_.gradients);
     }
   }
 
  private:
-  static constexpr std::size_t kOnTheWay = 1;  // in addition to the last one
+  // Of what was sent, by action, all but the last one and `kept` before it has arrived when `i` starts.
+  void leave_on_their_way(std::size_t i, const std::vector<std::vector<std::size_t>>& sent, int kept) {
+    if (kept == 0 || sent.size() <= static_cast<std::size_t>(kept)) return;
+    for (const std::size_t from : sent[sent.size() - 1 - static_cast<std::size_t>(kept)]) wait_for(i, from);
+  }
 
   std::pair<std::int32_t, std::int32_t> action_of(std::size_t i) const {
     return {p_.instructions[i].micro, p_.instructions[i].chunk};

@@ -5,10 +5,11 @@
 
 namespace trireme::program {
 
+// How many messages of a kind may be on their way, in addition to the last one, when a further action of that kind
+// starts; 0: any number. What is needed follows from the schedule (sends_in_flight).
 struct MessageOptions {
-  // Activations that may be on their way, in addition to the last one, when a further forward action starts; 0: any
-  // number. What is needed follows from the schedule (sends_in_flight).
   int activations = 0;
+  int gradients = 1;
 };
 
 // Gives the messages between stages streams of their own: computing waits for what is received, and not for what is
@@ -17,9 +18,9 @@ struct MessageOptions {
 //   compute    F0 ───── F1 ───── B0 …
 //   send         └ %x₀ ───┴ %x₁
 //
-// The memory of a sent value is free once its send is done. The compute stream waits for that as late as it can: two
-// sends of gradients may be in flight when it computes a third, and as many sends of activations as the options say;
-// the send of an activation is done before the backward of its micro-batch starts. Reductions over replicas that run
+// The memory of a sent value is free once its send is done. The compute stream waits for that as late as it can: as
+// many sends as the options say may be in flight when it computes what is sent next; the send of an activation is done
+// before the backward of its micro-batch starts. Reductions over replicas that run
 // once per step start after the last gradient was sent, because another stage waits for it.
 void schedule_messages(Program& program, const MessageOptions& options);
 

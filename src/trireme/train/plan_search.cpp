@@ -59,7 +59,7 @@ std::map<std::string, std::string> signatures(const ir::Graph& graph) {
 // The layers that a pipeline may be cut between, in order.
 std::vector<std::string> layer_names(const ir::Graph& graph) {
   std::vector<std::string> names;
-  for (const passes::Segment& segment : passes::find_chain(graph).segments)
+  for (const passes::Segment& segment : passes::find_stage_chain(graph).segments)
     if (!segment.layer.empty() && std::isdigit(static_cast<unsigned char>(segment.layer.back())) != 0 &&
         (names.empty() || names.back() != segment.layer))
       names.push_back(segment.layer);

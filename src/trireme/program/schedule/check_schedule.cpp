@@ -18,11 +18,16 @@ class Places {
 
   // `at`: an action of the stage's unrolled list.
   std::string stage(std::size_t stage, std::size_t at = 0) const {
-    if (!schedule_.asynchronous()) return with_line(stage, "", lines_.stages);
-    if (at < schedule_.fill[stage].size()) return with_line(stage, "fill", lines_.fill);
+    if (!schedule_.asynchronous()) return part(stage, schedule_.stages);
+    if (at < schedule_.fill[stage].size()) return part(stage, schedule_.fill);
     at -= schedule_.fill[stage].size();
-    if (at < schedule_.stages[stage].size() * (steps - 1)) return with_line(stage, "steady", lines_.stages);
-    return with_line(stage, "drain", lines_.drain);
+    return part(stage, at < schedule_.stages[stage].size() * (steps - 1) ? schedule_.stages : schedule_.drain);
+  }
+  // `of`: one of the schedule's parts.
+  std::string part(std::size_t stage, const StageActions& of) const {
+    if (&of == &schedule_.fill) return with_line(stage, "fill", lines_.fill);
+    if (&of == &schedule_.drain) return with_line(stage, "drain", lines_.drain);
+    return with_line(stage, schedule_.asynchronous() ? "steady" : "", lines_.stages);
   }
   // The action as its line has it.
   std::string action(const Action& action) const {
@@ -127,6 +132,28 @@ void check_updates(const Schedule& all, const Places& places) {
   }
 }
 
+// Fill and steady each begin all micro-batches of a step, and the drain begins none.
+void check_forwards(const Schedule& schedule, const Places& places) {
+  for (std::size_t i = 0; i < schedule.stages.size(); ++i) {
+    for (const Action& action : schedule.drain[i])
+      if (action.kind == Kind::forward)
+        refuse("{}: {} begins a micro-batch, and the drain only completes what is in flight",
+               places.part(i, schedule.drain), to_text(action));
+    for (const StageActions* part : {&schedule.fill, &schedule.stages}) {
+      std::vector<int> begun(static_cast<std::size_t>(schedule.micro_batches) * schedule.chunks);
+      for (const Action& action : (*part)[i])
+        if (action.kind == Kind::forward)
+          ++begun[static_cast<std::size_t>(action.chunk) * schedule.micro_batches + action.micro];
+      const auto wrong = std::find_if(begun.begin(), begun.end(), [](int times) { return times != 1; });
+      if (wrong == begun.end()) continue;
+      const auto at = static_cast<int>(wrong - begun.begin());
+      refuse("{}: {} {}: a step begins each of its micro-batches once on every stage", places.part(i, *part),
+             to_text(Action{Kind::forward, at % schedule.micro_batches, at / schedule.micro_batches}),
+             *wrong == 0 ? "is missing" : "comes twice");
+    }
+  }
+}
+
 void check_stages(const Schedule& schedule, const Schedule& all, const Places& places) {
   for (std::size_t i = 0; i < all.stages.size(); ++i) {
     std::vector<Action> actions = all.stages[i];
@@ -138,8 +165,8 @@ void check_stages(const Schedule& schedule, const Schedule& all, const Places& p
                               .chunks = all.chunks});
     } catch (Error& e) {
       if (!schedule.asynchronous()) throw e.within(places.stage(i));
-      throw e.within(fmt::format("stage {}, {} step{} of {} micro-batches after each other", i, places.steps,
-                                 places.steps == 1 ? "" : "s", schedule.micro_batches));
+      throw e.within(fmt::format("stage {}, with micro-batch k of step s as s × {} + k, over {} step{} and the drain",
+                                 i, schedule.micro_batches, places.steps, places.steps == 1 ? "" : "s"));
     }
   }
   if (all.stages.size() == 1) check_one_stage(all, places);
@@ -164,6 +191,7 @@ void check_waits(const Schedule& all, const Places& places) {
 void check_schedule(const Schedule& schedule, const ScheduleLines& lines) {
   check_shape(schedule);
   check_numbers(schedule, lines);
+  if (schedule.asynchronous()) check_forwards(schedule, Places(schedule, lines));
   // An asynchronous schedule runs for any number of steps. One and two of them complete only if the same micro-batches
   // are in flight after fill and after a steady step, so more steps complete too. A shortest cycle of waits visits each
   // stage once, and each message reaches at most into the next step, so it lies within as many steps as stages and one.

@@ -65,9 +65,13 @@ TEST(CheckSchedule, AsynchronousStepsMustFitTogether) {
   const std::string drain = "drain\nB1 U\n-\n";
   check_schedule(parse_schedule(fill + steady + drain));
   EXPECT_EQ(refused(fill + steady + "drain\n-\n-\n"),
-            "stage 0, 1 step of 2 micro-batches after each other: B1 is missing");
+            "stage 0, with micro-batch k of step s as s × 2 + k, over 1 step and the drain: B1 is missing");
   EXPECT_EQ(refused(fill + "steady\nF0 F1 B0 U B1 U\nF0 B0 U F1 B1 U\n" + drain),
-            "stage 0, 2 steps of 2 micro-batches after each other: B3 comes twice");
+            "stage 0, with micro-batch k of step s as s × 2 + k, over 2 steps and the drain: B3 comes twice");
+  EXPECT_EQ(refused("fill\nF0 F1 B0 U\nF0 B0 U\nsteady\nF0 B1 U F1 B0 U\nF1 B1 U F0 B0 U\ndrain\nB1 U\nF1 B1 U\n"),
+            "stage 1 (drain, line 9): F1 begins a micro-batch, and the drain only completes what is in flight");
+  EXPECT_EQ(refused("fill\nF0 F1 B0 U\nF0 B0 U\n" + steady + drain),
+            "stage 1 (fill, line 3): F1 is missing: a step begins each of its micro-batches once on every stage");
   EXPECT_EQ(refused(fill + steady + "drain\nB1\n-\n"), "stage 0 (drain, line 8): no U follows the gradients of B1");
   // An update over two micro-batches on one stage, and over one on the other.
   EXPECT_EQ(refused(fill + "steady\nF0 B1 U F1 B0 U\nF0 B0 F1 B1 U\n" + drain),

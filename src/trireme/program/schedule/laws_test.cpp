@@ -48,14 +48,35 @@ void expect_held(const Schedule& schedule, Formula formula) {
   EXPECT_EQ(held(schedule), expected);
 }
 
-// A stage that starts a forward only when the activation before its last one has arrived loses no time.
-TEST(PipelineLaws, TwoActivationsOnTheirWayAreEnough) {
+std::pair<int, int> sends(const Schedule& schedule) {
+  const SendsInFlight limits = sends_in_flight(schedule);
+  return {limits.activations, limits.gradients};
+}
+
+// A stage that starts a forward, or a backward, only when the message before its last one has arrived loses no time.
+TEST(PipelineLaws, TwoMessagesOfAKindOnTheirWayAreEnough) {
   for (const int p : {2, 3, 5, 8, 16})
     for (const int m : {1, 2, 3, 7, 8, 32})
-      for (const char* name : {"sequential", "gpipe", "1f1b", "zero-bubble", "interleaved:2", "interleaved:3"})
-        EXPECT_EQ(sends_in_flight(make_schedule({.pipeline = parse_pipeline(name), .stages = p, .micro_batches = m})),
-                  1)
+      for (const char* name :
+           {"sequential", "gpipe", "1f1b", "zero-bubble", "zero-bubble:auto", "interleaved:2", "interleaved:3"})
+        EXPECT_EQ(sends(make_schedule({.pipeline = parse_pipeline(name), .stages = p, .micro_batches = m})),
+                  (std::pair{1, 1}))
             << name << " with " << p << " stages and " << m << " micro-batches";
+}
+
+// A first stage that makes all its forwards before its first backward, and a last one that alternates: with two of
+// each on their way the one would wait for the other for ever.
+TEST(PipelineLaws, SchedulesOfOnesOwnHaveAsManyMessagesOnTheirWayAsTheyNeed) {
+  for (const int p : {2, 3, 4})
+    for (const int m : {8, 12}) {
+      Schedule schedule = gpipe_schedule(p, m);
+      schedule.stages.back() = one_f_one_b_schedule(p, m).stages.back();
+      check_schedule(schedule);
+      const auto [activations, gradients] = sends(schedule);
+      EXPECT_GE(activations, 1) << p << " stages, " << m << " micro-batches";
+      EXPECT_GT(gradients, 1) << p << " stages, " << m << " micro-batches";
+      EXPECT_LE(gradients, m) << p << " stages, " << m << " micro-batches";
+    }
 }
 
 TEST(PipelineLaws, Sequential) {

@@ -36,15 +36,14 @@ class Splits {
 // When every message is sent and every action is done.
 class Clock {
  public:
-  // `in_flight`: activations that may be on their way in addition to the last one; 0: any number.
-  Clock(const Schedule& schedule, const ScheduleCosts& costs, int in_flight = 0)
+  Clock(const Schedule& schedule, const ScheduleCosts& costs, const SendsInFlight& limits = {})
       : schedule_(schedule),
         costs_(costs),
         walk_(schedule),
         free_(schedule.stages.size()),
-        in_flight_(static_cast<std::size_t>(in_flight)),
-        forwards_(schedule.stages.size()) {
+        limits_{static_cast<std::size_t>(limits.activations), static_cast<std::size_t>(limits.gradients)} {
     const std::size_t parts = schedule.stages.size() * schedule.chunks;
+    for (auto& order : order_) order.resize(schedule.stages.size());
     for (auto& sent : sent_) sent.assign(parts * schedule.micro_batches, kNotYet);
     for (const auto& actions : schedule.stages) {
       splits_.emplace_back(schedule, actions);
@@ -74,15 +73,18 @@ class Clock {
     return sent_[static_cast<std::size_t>(message.kind)][part * schedule_.micro_batches + message.micro];
   }
 
-  // When the activation is with its receiver that must be there before this forward starts; nothing: not yet.
-  std::optional<double> received(std::size_t stage, const Action& a) {
-    if (in_flight_ == 0 || a.kind != Kind::forward || forwards_[stage].size() <= in_flight_) return 0;
-    const Action& sent = forwards_[stage][forwards_[stage].size() - 1 - in_flight_];
-    const std::size_t stages = free_.size();
-    const std::size_t to = (stage + 1) % stages;
-    const Action reader{Kind::forward, sent.micro, sent.chunk + (stage + 1 == stages ? 1 : 0)};
+  // When the message is with its receiver that must be there before this action starts; nothing: not yet.
+  std::optional<double> room(std::size_t stage, const Action& a) {
+    if (a.kind != Kind::forward && a.kind != Kind::backward) return 0;
+    const std::size_t kind = a.kind == Kind::forward ? 0 : 1;
+    const std::vector<StageMessage>& sent = order_[kind][stage];
+    const std::size_t limit = limits_[kind];
+    if (limit == 0 || sent.size() <= limit) return 0;
+    const StageMessage& first = sent[sent.size() - 1 - limit];
+    const auto to = static_cast<std::size_t>(first.to);
     const std::vector<Action>& actions = schedule_.stages[to];
-    const auto at = static_cast<std::size_t>(std::find(actions.begin(), actions.end(), reader) - actions.begin());
+    const auto at = static_cast<std::size_t>(std::find(actions.begin(), actions.end(), receiver(schedule_, first)) -
+                                             actions.begin());
     if (walk_.next(to) < at) return std::nullopt;
     return at == 0 ? 0 : timing_.stages[to][at - 1].finish;
   }
@@ -102,12 +104,14 @@ class Clock {
       if (at == kNotYet) return false;
       start = std::max(start, at + costs_.latency);
     }
-    const std::optional<double> room = received(turn.stage, turn.action);
-    if (!room) return false;
-    start = std::max(start, *room);
+    const std::optional<double> from = room(turn.stage, turn.action);
+    if (!from) return false;
+    start = std::max(start, *from);
     const double finish = start + cost(turn.stage, turn.action);
-    if (turn.sent) sent(*turn.sent) = finish;
-    if (turn.sent && turn.action.kind == Kind::forward) forwards_[turn.stage].push_back(turn.action);
+    if (turn.sent) {
+      sent(*turn.sent) = finish;
+      order_[static_cast<std::size_t>(turn.sent->kind)][turn.stage].push_back(*turn.sent);
+    }
     timing_.stages[turn.stage].push_back({start, finish});
     timing_.busy += finish - start;
     free_[turn.stage] = finish;
@@ -120,8 +124,8 @@ class Clock {
   std::vector<Splits> splits_;               // by stage
   std::vector<double> free_;                 // from when on a stage has nothing to do
   std::array<std::vector<double>, 2> sent_;  // by kind of message, part of the model and micro-batch
-  std::size_t in_flight_;
-  std::vector<std::vector<Action>> forwards_;  // by stage: those that sent something
+  std::array<std::size_t, 2> limits_;        // by kind of message
+  std::array<std::vector<std::vector<StageMessage>>, 2> order_;  // by kind and stage: what was sent
   ScheduleTiming timing_;
 };
 
@@ -133,6 +137,13 @@ struct Version {
   std::size_t born = 0;
   std::size_t last = 0;  // exclusive
 };
+
+// Micro-batches that a stage of an asynchronous schedule has in flight between two steps.
+int ahead(const Schedule& schedule, std::size_t stage) {
+  const std::vector<Action>& drain = schedule.drain[stage];
+  return static_cast<int>(
+      std::count_if(drain.begin(), drain.end(), [](const Action& a) { return a.kind == Kind::backward; }));
+}
 
 // An update may overwrite the version before it where no later action reads that one.
 int versions_of(const std::vector<Action>& actions, const Schedule& all, const Schedule& schedule) {
@@ -185,14 +196,27 @@ ScheduleTiming time_schedule(const Schedule& schedule, const ScheduleCosts& cost
   return Clock(schedule, costs).run();
 }
 
-int sends_in_flight(const Schedule& schedule) {
+SendsInFlight sends_in_flight(const Schedule& schedule) {
+  if (schedule.asynchronous()) {
+    // All that a stage has sent in its part of a step has arrived when that part ends. Until its last forward it may
+    // have made the gradients of all micro-batches but as many as it is ahead, and one; the stage before it takes all
+    // but as many as that one is ahead.
+    SendsInFlight limits{.gradients = 1};
+    for (std::size_t s = 1; s < schedule.drain.size(); ++s)
+      limits.gradients = std::max(limits.gradients, ahead(schedule, s - 1) - ahead(schedule, s) - 2);
+    return limits;
+  }
   const ScheduleCosts costs;
   const double free = time_schedule(schedule, costs).makespan;
-  for (int count = 1; count < schedule.micro_batches * schedule.chunks; ++count) {
-    Clock clock(schedule, costs, count);
-    if (clock.ends() && clock.run().makespan <= free) return count;
-  }
-  return schedule.micro_batches * schedule.chunks;
+  SendsInFlight limits;
+  for (int SendsInFlight::*const kind : {&SendsInFlight::activations, &SendsInFlight::gradients})
+    for (int count = 1;; ++count) {
+      TRI_CHECK(count <= schedule.micro_batches * schedule.chunks, "messages that are never sent hold up a stage");
+      limits.*kind = count;
+      Clock clock(schedule, costs, limits);
+      if (clock.ends() && clock.run().makespan <= free) break;
+    }
+  return limits;
 }
 
 SteadyState steady_state(const Schedule& schedule, const ScheduleCosts& costs) {

@@ -40,11 +40,19 @@ struct ScheduleTiming {
 // and its message has arrived.
 ScheduleTiming time_schedule(const Schedule& schedule, const ScheduleCosts& costs = {});
 
-// How many activations a stage may have on their way, in addition to the last one, so that no stage is held up when a
-// further forward starts only once the one before those has been received: a message is received when its receiver has
-// done what comes before the action that needs it. 1 for the schedules of the generators. Of a checked, synchronous
-// schedule.
-int sends_in_flight(const Schedule& schedule);
+// How many messages of a kind a stage may have on their way, in addition to the last one, when a further action of that
+// kind starts; 0: any number.
+struct SendsInFlight {
+  int activations = 0;
+  int gradients = 0;
+};
+
+// The fewest by which no stage is held up: first of activations, then of gradients. A message is received when its
+// receiver has done what comes before the action that needs it, so that fewer can make stages wait for each other for
+// ever, such as where one makes all its forwards first and the next alternates. One of each for the schedules of the
+// generators. Of an asynchronous schedule any number of activations, and of gradients as many as a stage makes before
+// the one before it takes the first. Of a checked schedule.
+SendsInFlight sends_in_flight(const Schedule& schedule);
 
 // What a further step of an asynchronous schedule adds: its period, and the idle time in it.
 struct SteadyState {
