@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <random>
 
@@ -176,7 +178,10 @@ void check_weight_gradient(const Setting& s, const Arithmetic& a, const std::str
     for_products(s.problem(), [&](auto xi, auto wi, auto yi) { dw[wi] += in[0][xi] * in[1][yi]; });
     return std::vector<Tensor>{dw};
   };
-  c.tolerance = out == "f32" && !a.tf32 ? 2e-6 : a.tolerance;
+  // A sum's rounding errors grow with the root of the number of its terms. (Of 1200, a kernel of cuDNN's had 2.3e-6.)
+  const double terms = static_cast<double>(s.problem().y().elements() / s.k);
+  const double exact = 2e-6 * std::sqrt(std::max(1.0, terms / 512));
+  c.tolerance = (out == "f32" || a.dtype == f32) && !a.tf32 ? exact : a.tolerance;
   check_op(c);
   testing::check_accumulates(c);
 }

@@ -226,8 +226,10 @@ unsigned row_threads(std::int64_t vocab) {
   return static_cast<unsigned>(std::clamp<std::int64_t>(pieces(vocab, 8 * 32) * 32, 32, kRowThreads));
 }
 
-// Rows of the logits in a chunk: as many as keep them at half a GiB in 16 bits, a power of two. The vocabulary is
-// rounded up to a multiple of 64, by rows of zeros behind the weight: products of odd sizes take several times as long.
+// Rows of the logits in a chunk, a power of two: as many as keep them at half a GiB in 16 bits, or at twice the weight
+// in f32. Each chunk reads and writes the weight's gradient in f32, which costs the less the more rows its products
+// have. The vocabulary is rounded up to a multiple of 64, by rows of zeros behind the weight: products of odd sizes
+// take several times as long.
 struct Plan {
   std::int64_t rows, vocab, dim, stride, chunk;
   bool gradients, tf32, narrow_dweight, own_sums, padded;
@@ -243,9 +245,9 @@ struct Plan {
         gradients(spec.attributes.boolean("with_gradients")),
         tf32(spec.attributes.boolean("tf32")),
         dtype(spec.inputs[0].dtype) {
-    constexpr std::int64_t kElements = std::int64_t{1} << 28;
+    const std::int64_t most = std::max(std::int64_t{1} << 28, 4 * stride * dim);
     if (chunk == 0)
-      for (chunk = 128; 2 * chunk * stride <= kElements && chunk < rows; chunk *= 2) {
+      for (chunk = 128; 2 * chunk * stride <= most && chunk < rows; chunk *= 2) {
       }
     chunk = std::max<std::int64_t>(1, std::min(chunk, rows));
     narrow_dweight = gradients && spec.outputs[2].dtype != DType::f32;
@@ -255,11 +257,11 @@ struct Plan {
     logits_at = take(static_cast<std::size_t>(chunk * stride) * size_of(dtype));
     weight_at = take(padded ? static_cast<std::size_t>(stride * dim) * size_of(dtype) : 0);
     sums_at = take(own_sums ? static_cast<std::size_t>(stride * dim) * sizeof(float) : 0);
-    std::size_t most = 0;
+    std::size_t scratch = 0;
     for (const std::int64_t r : {chunk, last()})
       for (const GemmSpec& g : {logits_gemm(r), dx_gemm(r), dweight_gemm(r, true)})
-        most = std::max(most, Gemm::workspace(g));
-    gemm_at = take(most);
+        scratch = std::max(scratch, Gemm::workspace(g));
+    gemm_at = take(scratch);
   }
   std::int64_t last() const { return rows == 0 ? 0 : rows - (pieces(rows, chunk) - 1) * chunk; }
 
