@@ -63,7 +63,7 @@ struct Setting {
   std::int64_t n = 1, h = 1, w = 1, c = 1, k = 1, r = 1, s = 1;
   std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
   std::int64_t groups = 1;
-  std::optional<std::array<std::int64_t, 2>> after;  // padding behind the image, where it is not `padding`
+  std::optional<std::array<std::int64_t, 2>> after = {};  // padding behind the image, where it is not `padding`
 
   ir::Attributes attributes() const {
     const auto list = [](const std::array<std::int64_t, 2>& pair) {
