@@ -129,7 +129,7 @@ TEST(Zero, BytesPerParameterAreThoseOfTheTable) {
       }
 }
 
-// Beside the stages of a pipeline, and shards, replicas share what they share without them.
+// In addition to the stages of a pipeline, and shards, replicas share what they share without them.
 TEST(Zero, BytesPerParameterAreThoseOfTheTableOnEveryMesh) {
   for (const char* mesh : {"pp=2,dp=2", "dp=2,tp=2", "pp=2,dp=2,tp=2"})
     for (const bool low : {false, true}) {

@@ -61,8 +61,6 @@ std::int64_t micro_batch_rows(const Config& config) {
   return rows * replicas;
 }
 
-bool leaves_mesh_open(const Config& config) { return config.parallel.mesh == "auto"; }
-
 ir::Mesh mesh_of(const Config& config, int launched) {
   ir::Mesh mesh;
   if (config.parallel.any_mesh()) {

@@ -108,7 +108,7 @@ const std::vector<Settings>& bases() {
   return all;
 }
 
-// Where a key that has an effect along one axis could be ignored beside another one: all keys are tried there.
+// Where a key that has an effect along one axis could be ignored next to another one: all keys are tried there.
 constexpr std::size_t kWithAllKeys = 2;  // of the last bases
 
 // For every key that shapes what is compiled, values that are not the default.
