@@ -227,7 +227,7 @@ TEST_F(Ranks, OneErrorForAllProcesses) {
   const Finished f = processes(2, arguments("run", {}));
   EXPECT_EQ(f.code, 2) << f.err;
   EXPECT_EQ(errors(f.err), 1U) << f.err;
-  EXPECT_NE(f.err.find("holds a run already"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("already holds a run"), std::string::npos) << f.err;
 }
 
 // The process of a rank: known by what the launcher has put into its environment.

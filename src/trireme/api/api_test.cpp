@@ -222,7 +222,7 @@ TEST_F(Library, WritesARunFolderWhenAsked) {
   EXPECT_TRUE(fs::exists(folder_ / "run" / "metrics.jsonl"));
   EXPECT_TRUE(fs::exists(folder_ / "run" / "checkpoints" / "step-00000003"));
   EXPECT_TRUE(messages.empty());
-  EXPECT_NE(refusal([&] { tri::Trainer(ByteLM{}, book(), options); }).find("holds a run already"), std::string::npos);
+  EXPECT_NE(refusal([&] { tri::Trainer(ByteLM{}, book(), options); }).find("already holds a run"), std::string::npos);
 }
 
 TEST_F(Library, SeveralTrainersInOneProcess) {
