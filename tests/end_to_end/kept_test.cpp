@@ -28,5 +28,26 @@ TEST_F(Kept, ARunWhoseNameContinuesAnothers) {
   EXPECT_EQ(names_in("runs"), (std::vector<std::string>{"exp", "exp.new-999999999", "latest"}));
 }
 
+// What training would refuse before its first step, a dry run refuses in the same words.
+TEST_F(Kept, ADryRunReadsWhatTheRunWouldRead) {
+  fs::copy(kFolders + "gpt2-tied", path("model"));
+  const auto alike = [&](std::vector<std::string> words, const std::string& part) {
+    words.insert(words.begin(), "train");
+    const std::string error = refused(words);
+    expect_part(error, part);
+    words.emplace_back("--dry-run");
+    EXPECT_EQ(refused(words), error);
+  };
+  const std::vector<std::string> model = {"model", "--data.text=text.txt", "--output.dir=run"};
+  fs::resize_file(path("model/model.safetensors"), fs::file_size(path("model/model.safetensors")) / 2);
+  alike(model, "model.safetensors");
+  fs::resize_file(path("model/model.safetensors"), 0);
+  alike(model, "model.safetensors");
+  fs::remove(path("model/model.safetensors"));
+  alike(model, "model");
+  alike({"tiny.toml", "--runtime.device=cpu", "--runtime.transport=nccl"}, "is between GPUs");
+  EXPECT_FALSE(exists("run"));
+}
+
 }  // namespace
 }  // namespace trireme::testing
