@@ -79,6 +79,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && leads()) check_writable(folder_, fmt::format("output.dir = \"{}\"", folder_.string()));
   const bool resumes = options_.write && options_.mode == RunMode::resume;
+  if (options_.write && leads()) check_keeps_others();
   if (options_.write && !resumes && leads()) check_inputs_stay(folder_, config_);
   if ((options_.write || options_.dry_run) && options_.mode != RunMode::resume) open_weights();
   if (resumes && leads()) check_has_weights(folder_, registry_.models);
@@ -230,6 +231,7 @@ void Trainer::start() {
   if (!resumes) load_start(false, std::nullopt);
   if (options_.write && leads()) {
     if (resumes && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
+    check_keeps_others();
     if (options_.mode == RunMode::fresh) check_is_free(folder_);  // it was when the run was prepared
     lock_ = lock_run_folder(folder_, config_, run_json());
     if (resumes) log_file_.open(folder_ / "log.txt", std::ios::app);
