@@ -83,5 +83,60 @@ TEST_F(Kept, ADryRunReadsWhatTheRunWouldRead) {
   EXPECT_FALSE(exists("run"));
 }
 
+// A file that `trireme config` writes does what the command line does that it was written for.
+TEST_F(Kept, AWrittenConfigurationDoesTheSame) {
+  const auto idx = [](const std::vector<unsigned>& extents, std::size_t bytes) {
+    std::string text = {'\0', '\0', '\10', static_cast<char>(extents.size())};
+    for (const unsigned extent : extents) text += {'\0', '\0', '\0', static_cast<char>(extent)};
+    for (std::size_t i = 0; i < bytes; ++i) text += static_cast<char>(i % 10);
+    return text;
+  };
+  fs::create_directory(path("im"));
+  write("im/train-images-idx3-ubyte", idx({30, 14, 14}, 30UL * 14 * 14));
+  write("im/train-labels-idx1-ubyte", idx({30}, 30));
+  fs::copy(kFolders + "llama-grouped", path("llama"));
+  const std::vector<std::vector<std::string>> lines = {
+      {"quickstart"},
+      {"quickstart", "--model.layers=1"},
+      {"quickstart", "--parallel.mesh=dp=1", "--train.precision=bf16"},
+      {"tiny.toml", "--train.optimizer=sgd"},
+      {"tiny.toml", "--data.text=none.txt"},
+      {"mlp", "--data.images=im", "--train.batch=4"},
+      {"mlp", "--data.images=im", "--model.image=32", "--train.batch=4"},
+      {"llama"},
+      {"llama", "--data.tokens=" + kFolders + "tokens.bin"},
+      {"llama", "--data.tokens=" + kFolders + "tokens.bin", "--model.context=8"},
+      {kFolders + "gpt2-tied", "--data.text=text.txt"},
+      {"quickstart", "--init.from=llama"},
+  };
+  // The plan and what it needs; the first line names the configuration, and so do those that say how it is launched.
+  const auto planned = [](const Finished& f) {
+    const std::size_t first = f.out.find('\n');
+    return f.code == 0 && first != std::string::npos ? f.out.substr(first, f.out.find("\nlaunch ") - first)
+                                                     : std::to_string(f.code);
+  };
+  for (std::vector<std::string> words : lines) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(words, " ")));
+    words.insert(words.begin(), "config");
+    const Finished shown = run(words);
+    words.front() = "train";
+    words.emplace_back("--dry-run");
+    const Finished direct = run(words);
+    if (shown.code != 0) {
+      EXPECT_EQ(shown.err, direct.err);
+      continue;
+    }
+    write("written.toml", shown.out);
+    const Finished again = run({"train", "written.toml", "--dry-run"});
+    EXPECT_EQ(planned(again), planned(direct)) << direct.err << again.err;
+    if (direct.code != 0) {
+      EXPECT_EQ(again.err.substr(0, 40), direct.err.substr(0, 40));
+    }
+  }
+  expect_parts(run({"config", "mlp", "--data.images=im"}).out,
+               {"image = 14  # of the files of data.images", "channels = 1  # of the files of data.images"});
+  expect_part(done({"config", "llama"}).out, "text = []");
+}
+
 }  // namespace
 }  // namespace trireme::testing
