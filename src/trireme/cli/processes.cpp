@@ -20,6 +20,16 @@ int launched_processes() { return launch().size; }
 int processes_here() { return launched_processes() > 1 ? launch().here : 0; }
 bool is_first_process() { return launch().rank == 0; }
 
+int report_from_one(const Error& e) {
+  if (launched_processes() < 2) return report(e);
+  if (!comm::mpi::available()) return is_first_process() ? report(e) : 2;
+  try {
+    return on_all_processes([&]() -> double { throw e; }, {});
+  } catch (const Error& other) {
+    return report(other);
+  }
+}
+
 int on_all_processes(double timeout, const std::function<int(comm::Communicator*)>& body) {
   return on_all_processes([&] { return timeout; }, body);
 }
