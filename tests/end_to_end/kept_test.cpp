@@ -62,6 +62,15 @@ TEST_F(Kept, TheConfigurationThatIsRead) {
   done({"train", "config.toml", "--output.dir=run"});
 }
 
+// Files would otherwise take the place of closed output, and get what is printed.
+TEST_F(Kept, MetricsWhereOutputIsClosed) {
+  const std::string command =
+      fmt::format("cd '{}' && '{}' train tiny.toml --output.dir=run --train.steps=3 <&- >&- 2>&-", folder().string(),
+                  program_path());
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(metrics("run").size(), 3U);
+}
+
 // What training would refuse before its first step, a dry run refuses in the same words.
 TEST_F(Kept, ADryRunReadsWhatTheRunWouldRead) {
   fs::copy(kFolders + "gpt2-tied", path("model"));

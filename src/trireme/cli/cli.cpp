@@ -1,6 +1,8 @@
 #include "trireme/cli/cli.h"
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -213,9 +215,17 @@ void check_keys(const ::CLI::App& command, const std::vector<std::string>& setti
   refuse("trireme {} has no configuration, and --{} no place in it; leave it out", name, settings.front());
 }
 
+// A file that is opened while one of them is closed would take its number, and what is printed would go into it.
+void open_standard_streams() {
+  int file = ::open("/dev/null", O_RDWR);
+  while (file >= STDIN_FILENO && file <= STDERR_FILENO) file = ::open("/dev/null", O_RDWR);
+  if (file > STDERR_FILENO) ::close(file);
+}
+
 }  // namespace
 
 int cli_main(int argc, char** argv, const train::Registry& registry) {
+  open_standard_streams();
   report_lost_files();
   const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "trireme";
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
