@@ -62,6 +62,21 @@ TEST_F(Kept, TheConfigurationThatIsRead) {
   done({"train", "config.toml", "--output.dir=run"});
 }
 
+TEST_F(Kept, ARunGoesOnWithoutItsConfiguration) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2"});
+  const std::string before = read("run/config.toml");
+  fs::remove(path("run/config.toml"));
+  done({"train", "tiny.toml", "--output.dir=run", "--resume", "--train.steps=3"});
+  write("run/config.toml", "\n");
+  done({"train", "run", "--resume", "--train.steps=4"});
+  EXPECT_EQ(metrics("run").size(), 4U);
+  EXPECT_EQ(done({"eval", "--from=run", "--json"}).code, 0);
+  fs::remove(path("run/config.toml"));
+  fs::remove_all(path("run/checkpoints"));
+  expect_part(refused({"train", "run", "--resume"}),
+              "run/config.toml is lost, and no checkpoint of the run has a copy");
+}
+
 // Files would otherwise take the place of closed output, and get what is printed.
 TEST_F(Kept, MetricsWhereOutputIsClosed) {
   const std::string command =
