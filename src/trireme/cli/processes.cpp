@@ -59,12 +59,12 @@ int on_all_processes(const std::function<double()>& prepare, const std::function
     if (unprepared) std::rethrow_exception(unprepared);
     return body(&world);
   } catch (comm::Aborted& e) {
-    return report_once(e.within(fmt::format("rank {}", world.rank())), false);
+    return report_once(train::within_rank(e, world.rank()), false);
   } catch (Error& e) {
     world.abort(e.message());
     // What is wrong with a request is no rank's own, and what all meet together has named the rank where it began.
     if (e.kind() != Error::Kind::request && dynamic_cast<const train::SharedFailure*>(&e) == nullptr)
-      e.within(fmt::format("rank {}", world.rank()));
+      train::within_rank(e, world.rank());
     return report_once(e, true);
   }
 }
