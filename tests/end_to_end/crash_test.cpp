@@ -1,6 +1,7 @@
 // What a run is worth after it was killed, and after its files were damaged.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "end_to_end/program.h"
+#include "trireme/core/aside.h"
 
 namespace trireme::testing {
 namespace {
@@ -206,12 +208,17 @@ TEST_F(Crash, LeftoversOfAKilledRunAreRemoved) {
   done(arguments("run", {}));
   fs::create_directories(folder() / "run/checkpoints/step-00000099.partial");
   write("run/checkpoints/step-00000099.partial/state.safetensors", "half");
-  write("run/metrics.jsonl.part-123-0", "half");
-  write("run/notes.part-of-mine", "kept");
+  const std::string left = aside_name("metrics.jsonl", "part", 0);
+  constexpr int kNobody = (1 << 30) - 1;  // beyond any process's number
+  const std::string own = fmt::format("-{}-", ::getpid());
+  const std::string half =
+      "run/" + std::string(left).replace(left.rfind(own), own.size(), fmt::format("-{}-", kNobody));
+  write(half, "half");
+  write("run/dataset.tar.part-1", "kept");
   done(arguments("run", {"--resume", "--train.steps=8"}));
   EXPECT_FALSE(unfinished());
-  EXPECT_FALSE(exists("run/metrics.jsonl.part-123-0"));
-  EXPECT_TRUE(exists("run/notes.part-of-mine"));
+  EXPECT_FALSE(exists(half));
+  EXPECT_TRUE(exists("run/dataset.tar.part-1"));
 }
 
 TEST_F(Crash, DamageIsNamedAndTheCheckpointBeforeIsTaken) {

@@ -160,7 +160,7 @@ TEST_F(HuggingFace, TheModelIsInMemoryOnce) {
 TEST_F(HuggingFace, NothingIsReplacedUnasked) {
   done({"import", kFolders + "gpt2-older", "run"});
   EXPECT_EQ(refused({"import", kFolders + "gpt2-older", "run"}),
-            "error: run holds a run already; give --overwrite to replace it, or another folder");
+            "error: run already holds a run; give --overwrite to replace it, or another folder");
   done({"import", kFolders + "gpt2-older", "run", "--overwrite"});
   done({"export", "run", "out"});
   EXPECT_EQ(refused({"export", "run", "out"}),

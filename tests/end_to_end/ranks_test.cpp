@@ -222,12 +222,22 @@ TEST_F(Ranks, OneErrorForAllProcesses) {
     EXPECT_EQ(f.code, 2) << f.err;
     EXPECT_EQ(errors(f.err), 1U) << f.err;
   }
+  // Not even understood.
+  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{{"train", "--foo=1"},
+                                                                                     {"train", "--replay", "-1"},
+                                                                                     {"generate", "--prompt", "x"},
+                                                                                     {"trian"},
+                                                                                     {"doctor", "--train.lr=1"}}) {
+    const Finished f = processes(2, wrong);
+    EXPECT_EQ(f.code, 2) << f.err;
+    EXPECT_EQ(errors(f.err), 1U) << wrong.front() << "\n" << f.err;
+  }
   // A folder that only the first process looks at.
   done(arguments("run", {}));
   const Finished f = processes(2, arguments("run", {}));
   EXPECT_EQ(f.code, 2) << f.err;
   EXPECT_EQ(errors(f.err), 1U) << f.err;
-  EXPECT_NE(f.err.find("holds a run already"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("already holds a run"), std::string::npos) << f.err;
 }
 
 // The process of a rank: known by what the launcher has put into its environment.

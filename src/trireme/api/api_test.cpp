@@ -222,7 +222,7 @@ TEST_F(Library, WritesARunFolderWhenAsked) {
   EXPECT_TRUE(fs::exists(folder_ / "run" / "metrics.jsonl"));
   EXPECT_TRUE(fs::exists(folder_ / "run" / "checkpoints" / "step-00000003"));
   EXPECT_TRUE(messages.empty());
-  EXPECT_NE(refusal([&] { tri::Trainer(ByteLM{}, book(), options); }).find("holds a run already"), std::string::npos);
+  EXPECT_NE(refusal([&] { tri::Trainer(ByteLM{}, book(), options); }).find("already holds a run"), std::string::npos);
 }
 
 TEST_F(Library, SeveralTrainersInOneProcess) {
@@ -298,6 +298,11 @@ TEST_F(Library, NamesTheFieldsOfDataAndModels) {
   };
   expect_begin(said({}, tri::text_files({"no/such/file"})), "text_files: there is no file or folder no/such/file");
   expect_begin(said({}, tri::text_files({})), "there is nothing to train on: name text in text_files, or token");
+  const std::vector<std::int32_t> three = {1, 2, 3};
+  expect_begin(said({}, tri::tokens_in_memory(three, {.vocab = 5, .context = 16, .holdout = 0.1})),
+               "data: 3 tokens in rows of context = 16 are too few to train on and to hold some out; give at least 33");
+  expect_begin(said({}, tri::tokens_in_memory(three, {.vocab = 5, .context = 16, .holdout = 0})),
+               "data: 3 tokens in rows of context = 16 are too few to train on; give at least 17");
   expect_begin(said({}, tri::token_files({text_}, {})), "vocab must be given with token_files, or the tokenizer");
   expect_begin(said({}, tri::token_files({"none.bin"}, {.vocab = 9})), "token_files: there is no file none.bin");
   EXPECT_NE(said({}, tri::text_files({text_}, {.context = 1 << 24})).find("give more data, or a smaller context"),

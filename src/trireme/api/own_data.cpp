@@ -74,9 +74,18 @@ data::Data open_own(const Data& data) {
   if (!data.own->tokens && !data.own->image && !data.own->write)
     refuse("samples of one's own need a function that reads them");
   if (data.own->tokens && data.vocab <= 0) refuse("vocab must be given with tokens of one's own");
-  if (samples - held_out < 1)
-    refuse("data: {} samples are too few to train on{}", samples,
-           held_out > 0 ? fmt::format(" and to hold out {}; set holdout = 0 or give more", held_out) : "");
+  if (samples - held_out < 1) {
+    const std::int64_t needed = held_out > 0 ? 2 : 1;
+    const auto tokens = static_cast<std::int64_t>(data.own->held / sizeof(std::int32_t));
+    const bool in_memory = data.own->tokens && data.own->held > 0;
+    const std::string enough = fmt::format("give at least {}", in_memory ? needed * data.context + 1 : needed);
+    refuse("data: {} too few to train on{}; {}{}",
+           in_memory ? fmt::format("{} token{} in rows of context = {}{}", tokens, tokens == 1 ? "" : "s", data.context,
+                                   tokens == 1 ? " is" : " are")
+                     : fmt::format("{} sample{}", samples, samples == 1 ? " is" : "s are"),
+           held_out > 0 ? " and to hold some out" : "", enough,
+           held_out > 0 && samples > 0 ? ", or set holdout = 0" : "");
+  }
   data::Data out;
   out.vocab = data.own->tokens ? data.vocab : 0;
   out.shape = {.images = static_cast<bool>(data.own->image),

@@ -14,6 +14,7 @@
 #include "trireme/api/own_inputs.h"
 #include "trireme/api/settings.h"
 #include "trireme/cli/report.h"
+#include "trireme/core/aside.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/data/tokenizer/tokenizer.h"
@@ -333,7 +334,7 @@ void Trainer::export_huggingface(const std::string& folder, const std::string& d
       std::error_code ignored;
       std::filesystem::remove_all(path, ignored);
     }
-  } const aside{target.string() + fmt::format(".run-{}", ::getpid())};
+  } const aside{make_aside_folder(target.string(), "run")};
   save(aside.path.string());
   train::export_huggingface(aside.path, target, {.dtype = *type}, impl_->registry.models);
 }

@@ -1,6 +1,8 @@
 #include "trireme/cli/cli.h"
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +17,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/help_text.h"
 #include "trireme/cli/output.h"
+#include "trireme/cli/processes.h"
 #include "trireme/cli/shell_texts.h"
 #include "trireme/cli/signals.h"
 #include "trireme/comm/mpi/session.h"
@@ -203,9 +206,8 @@ bool takes_keys(const ::CLI::App& command) {
 
 // Keys are known, whatever the command makes of them, and have a place in it.
 void check_keys(const ::CLI::App& command, const std::vector<std::string>& settings) {
-  // Of several processes one reports: the first, or where a configuration is loaded the one that the command chooses.
-  const comm::mpi::Launched launched = comm::mpi::launched().value_or(comm::mpi::Launched{});
-  if (launched.size > 1 && (launched.rank > 0 || takes_keys(command))) return;
+  // Where several processes load a configuration, the command chooses which of them reports.
+  if (launched_processes() > 1 && takes_keys(command)) return;
   train::check_names(settings);
   if (settings.empty() || takes_keys(command)) return;
   std::string name = command.get_name();
@@ -213,9 +215,17 @@ void check_keys(const ::CLI::App& command, const std::vector<std::string>& setti
   refuse("trireme {} has no configuration, and --{} no place in it; leave it out", name, settings.front());
 }
 
+// A file that is opened while one of them is closed would take its number, and what is printed would go into it.
+void open_standard_streams() {
+  int file = ::open("/dev/null", O_RDWR);
+  while (file >= STDIN_FILENO && file <= STDERR_FILENO) file = ::open("/dev/null", O_RDWR);
+  if (file > STDERR_FILENO) ::close(file);
+}
+
 }  // namespace
 
 int cli_main(int argc, char** argv, const train::Registry& registry) {
+  open_standard_streams();
   report_lost_files();
   const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "trireme";
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
@@ -251,6 +261,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_completion(commands, context);
   point_to_keys(app);
   allocate_within_limits();
+  bool understood = false;
   try {
     if (arguments.empty()) {
       say(stdout, wrapped_help(app.help(), help_width()));
@@ -260,31 +271,26 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
     app.parse(reversed);
     const std::string command = app.get_subcommands().front()->get_name();
-    if (const auto launched = comm::mpi::launched(); launched && launched->rank > 0 && says_the_same(command)) return 0;
     check_keys(*app.get_subcommands().front(), context.overrides);
-    if (!runs_on_several(command)) {
-      // Each of them would do all of it, and write the same files.
-      const auto launched = comm::mpi::launched();
-      if (launched && launched->size > 1 && launched->rank > 0) return 2;
-      if (launched && launched->size > 1)
-        refuse("trireme {} is one process, and {} has started {}; leave the launcher out", command, launched->launcher,
-               launched->size);
-    }
+    if (!is_first_process() && says_the_same(command)) return 0;
+    // Each of them would do all of it, and write the same files.
+    if (launched_processes() > 1 && !runs_on_several(command))
+      refuse("trireme {} is one process, and {} has started {}; leave the launcher out", command,
+             comm::mpi::launched()->launcher, launched_processes());
+    understood = true;
     return settle_output(context.run());
   } catch (const ::CLI::Success& e) {
-    if (const auto message = unknown_command(app, arguments)) {  // which has no help
-      say(stderr, "error: {}\n", *message);
-      return 2;
-    }
+    if (const auto message = unknown_command(app, arguments))  // which has no help
+      return report_from_one(Error(Error::Kind::request, *message));
+    if (!is_first_process()) return 0;
     std::ostringstream text;  // of --help and --version
     const int code = app.exit(e, text, text);
     say(stdout, wrapped_help(text.str(), help_width()));
     return settle_output(code);
   } catch (const ::CLI::ParseError& e) {
-    say(stderr, "error: {}\n", explain(app, e, arguments));
-    return 2;
+    return report_from_one(Error(Error::Kind::request, explain(app, e, arguments)));
   } catch (const Error& e) {
-    return report(e);
+    return understood ? report(e) : report_from_one(e);
   } catch (const std::bad_alloc&) {
     return report(Error(Error::Kind::failure, "out of memory"));
   } catch (const std::system_error& e) {

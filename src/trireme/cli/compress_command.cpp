@@ -52,7 +52,7 @@ std::string row(const char* name, const compress::Figures& f, std::optional<doub
   std::string text = fmt::format("{:<8}{:>12} of weights", name, format_bytes(f.bytes));
   if (f.loss) text += fmt::format("   loss {:.4f}", *f.loss);
   if (f.accuracy) text += fmt::format("   accuracy {:.2f}%", 100 * *f.accuracy);
-  if (f.loss && !f.accuracy) text += fmt::format("   perplexity {:.3f}", std::exp(*f.loss));
+  if (f.loss && !f.accuracy) text += fmt::format("   perplexity {}", perplexity_text(*f.loss, 3));
   if (speed) text += fmt::format("   decode {:.1f} tokens/s", *speed);
   return text;
 }
@@ -168,7 +168,7 @@ void compare(const compress::Model& model, const compress::Model& smaller, const
       fmt::format("change  {:.2f}× smaller", static_cast<double>(before.bytes) / static_cast<double>(after.bytes));
   if (before.accuracy)
     change += fmt::format(", accuracy {:+.2f} points", 100 * (*after.accuracy - *before.accuracy));
-  else if (before.loss)
+  else if (before.loss && is_telling(std::exp(*before.loss)) && is_telling(std::exp(*after.loss)))
     change += fmt::format(", perplexity {:+.2f}%", 100 * (std::exp(*after.loss - *before.loss) - 1));
   if (speed) change += fmt::format(", decode {:.2f}× as fast", speed->second / speed->first);
   fmt::print("{}\n", change);

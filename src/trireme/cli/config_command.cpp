@@ -7,6 +7,7 @@
 #include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/config.h"
+#include "trireme/train/open_data.h"
 
 namespace trireme::cli {
 namespace {
@@ -41,6 +42,26 @@ std::string with_decided(const train::Config& config, const models::Families& fa
   return text;
 }
 
+std::string with_comment(std::string toml, const std::string& key, const std::string& comment) {
+  const std::size_t section = toml.find("[" + key.substr(0, key.find('.')) + "]\n");
+  const std::size_t line = toml.find("\n" + key.substr(key.find('.') + 1) + " = ", section);
+  return toml.insert(toml.find('\n', line + 1), "  # " + comment);
+}
+
+// A configuration as a file with which `trireme train` does the same: what was not asked for is not in it, and what the
+// data decide is.
+std::string as_file(train::Config config, const models::Families& families) {
+  if (!config.init.from.empty() && !config.is_given("data.text")) config.data.text.clear();
+  std::vector<std::string> decided;
+  if (families.at(config.model.family).images && config.data.images != "synthetic")
+    for (const char* key : {"model.image", "model.channels", "model.classes"})
+      if (!config.is_given(key)) decided.emplace_back(key);
+  if (!decided.empty()) train::open_data(config, families);
+  std::string toml = with_decided(config, families);
+  for (const std::string& key : decided) toml = with_comment(std::move(toml), key, "of the files of data.images");
+  return toml;
+}
+
 // What `trireme train` would run with, given the same words; without any, every key and what it means.
 int show(const Context& context, const ConfigArguments& a) {
   const models::Families& families = context.registry->models;
@@ -51,8 +72,8 @@ int show(const Context& context, const ConfigArguments& a) {
   }
   std::error_code unknown;
   if (!context.overrides.empty() || std::filesystem::exists(name, unknown)) {
-    fmt::print("{}", with_decided(train::load_config(name.empty() ? "quickstart" : name, context.overrides, families),
-                                  families));
+    fmt::print("{}",
+               as_file(train::load_config(name.empty() ? "quickstart" : name, context.overrides, families), families));
     return 0;
   }
   if (name.empty()) {

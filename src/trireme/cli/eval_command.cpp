@@ -100,7 +100,7 @@ int evaluate(const Context& context, const EvalArguments& a, train::Config confi
              format_count(model.compiled().parameters()));
   const std::string more = found.accuracy ? fmt::format("; accuracy {:.2f}%", 100 * *found.accuracy)
                            : images       ? ""
-                                          : fmt::format("; perplexity {:.2f}", std::exp(found.loss));
+                                          : fmt::format("; perplexity {}", perplexity_text(found.loss, 2));
   const std::string of =
       found.samples < found.available ? fmt::format(" ({})", train::samples_text(found.samples, found.available)) : "";
   fmt::print("loss    {:.4f} over {} held-out {}{}{}\n", found.loss, format_count(static_cast<std::uint64_t>(tokens)),

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <numbers>
 
 #include "trireme/cli/report.h"
 
@@ -46,6 +49,14 @@ int report(const Error& e) {
 }
 
 void warn(LogLevel, const std::string& text) { say(stderr, "warning: {}\n", printable(text)); }
+
+bool is_telling(double perplexity) { return perplexity < 1e6; }
+
+std::string perplexity_text(double loss, int decimals) {
+  const double perplexity = std::exp(loss);
+  return is_telling(perplexity) ? fmt::format("{:.{}f}", perplexity, decimals)
+                                : fmt::format("over 10^{}", static_cast<std::int64_t>(loss / std::numbers::ln10));
+}
 
 int terminal_width(std::FILE* to) {
   const int file = fileno(to);

@@ -31,6 +31,10 @@ bool flush_output();
 // full disk), a command that is done has failed all the same, and says so.
 int settle_output(int code);
 
+// The perplexity of a loss: "4.470" with three decimals, "over 10^37" where digits say nothing. Nobody compares such.
+bool is_telling(double perplexity);
+std::string perplexity_text(double loss, int decimals);
+
 // Columns of the terminal that `to` is; 0: it is none.
 int terminal_width(std::FILE* to);
 

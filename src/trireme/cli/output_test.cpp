@@ -32,6 +32,14 @@ TEST(Output, ProgressFitsTheTerminal) {
   for (int columns = 1; columns < 100; ++columns) EXPECT_LE(columns_of(line(columns)), columns);
 }
 
+TEST(Output, APerplexityWithoutMeaningHasNoDigits) {
+  EXPECT_EQ(perplexity_text(1.5, 2), "4.48");
+  EXPECT_EQ(perplexity_text(85.5, 2), "over 10^37");
+  EXPECT_EQ(perplexity_text(1e4, 3), "over 10^4342");
+  EXPECT_TRUE(is_telling(4.5));
+  EXPECT_FALSE(is_telling(1e37));
+}
+
 // A full disk stands in for a reader that is gone.
 TEST(Output, AClosedOutputIsNoError) {
   std::FILE* full = std::fopen("/dev/full", "w");

@@ -20,6 +20,16 @@ int launched_processes() { return launch().size; }
 int processes_here() { return launched_processes() > 1 ? launch().here : 0; }
 bool is_first_process() { return launch().rank == 0; }
 
+int report_from_one(const Error& e) {
+  if (launched_processes() < 2) return report(e);
+  if (!comm::mpi::available()) return is_first_process() ? report(e) : 2;
+  try {
+    return on_all_processes([&]() -> double { throw e; }, {});
+  } catch (const Error& other) {
+    return report(other);
+  }
+}
+
 int on_all_processes(double timeout, const std::function<int(comm::Communicator*)>& body) {
   return on_all_processes([&] { return timeout; }, body);
 }
@@ -49,12 +59,12 @@ int on_all_processes(const std::function<double()>& prepare, const std::function
     if (unprepared) std::rethrow_exception(unprepared);
     return body(&world);
   } catch (comm::Aborted& e) {
-    return report_once(e.within(fmt::format("rank {}", world.rank())), false);
+    return report_once(train::within_rank(e, world.rank()), false);
   } catch (Error& e) {
     world.abort(e.message());
     // What is wrong with a request is no rank's own, and what all meet together has named the rank where it began.
     if (e.kind() != Error::Kind::request && dynamic_cast<const train::SharedFailure*>(&e) == nullptr)
-      e.within(fmt::format("rank {}", world.rank()));
+      train::within_rank(e, world.rank());
     return report_once(e, true);
   }
 }

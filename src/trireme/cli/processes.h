@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/core/error.h"
 
 namespace trireme::cli {
 
@@ -11,6 +12,9 @@ namespace trireme::cli {
 int on_all_processes(double timeout, const std::function<int(comm::Communicator* world)>& body);
 // The same after `prepare`, which gives the timeout: what it throws is reported once too.
 int on_all_processes(const std::function<double()>& prepare, const std::function<int(comm::Communicator* world)>& body);
+
+// What is wrong with a command line is wrong in every process: one of them says it. Gives the code to exit with.
+int report_from_one(const Error& e);
 
 // The processes that mpirun or srun has started; 1: there is no launcher.
 int launched_processes();

@@ -218,7 +218,7 @@ void add_search(CLI::App& app, Context& context) {
       ->add_option("--workers", arguments->workers,
                    "Candidates trained at a time by each process, each on its share of the cores")
       ->check(CLI::Range(1, 1024));
-  command->add_option("--seed", arguments->seed, "Of the shapes that are drawn")->check(not_negative());
+  command->add_option("--seed", arguments->seed, "Seed of the random choice of shapes")->check(not_negative());
   command->footer(
       "\nExamples:\n"
       "  trireme search --budget params --out runs/search --train.steps=200\n"

@@ -372,12 +372,12 @@ int train_everywhere(Context& context, const TrainArguments& a) {
     search_plan(context, a, request.config, &world);
     return train_once(context, a, std::move(request), &world);
   } catch (comm::Aborted& e) {
-    return report_once(session, e.within(fmt::format("rank {}", world.rank())), false);
+    return report_once(session, train::within_rank(e, world.rank()), false);
   } catch (Error& e) {
     world.abort(e.message());
     // What is wrong with a request is no rank's own, and what all meet together has named the rank where it began.
     if (e.kind() != Error::Kind::request && dynamic_cast<const train::SharedFailure*>(&e) == nullptr)
-      e.within(fmt::format("rank {}", world.rank()));
+      train::within_rank(e, world.rank());
     return report_once(session, e, true);
   }
 }

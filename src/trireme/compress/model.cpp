@@ -85,8 +85,9 @@ void check_target(const fs::path& from, const fs::path& run, bool overwrite) {
     refuse("--out {} would replace a part of {}, the model that is made smaller; name another folder", run.string(),
            from.string());
   train::check_takes_run(run, "--out " + run.string());
+  train::check_replaces_runs_only(run, "--out " + run.string(), true);
   if (train::holds_run(run) && !overwrite)
-    refuse("--out {} holds a run already; give --overwrite to replace it, or another folder", run.string());
+    refuse("--out {} already holds a run; give --overwrite to replace it, or another folder", run.string());
   if (fs::exists(run) && !fs::is_directory(run)) refuse("--out {} is there already and not a folder", run.string());
   train::check_writable(run, "--out " + run.string());
 }

@@ -13,12 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/core/aside.h"
 #include "trireme/core/error.h"
 
 namespace trireme {
 namespace {
 
-constexpr std::string_view kAside = ".part-";  // then the process and a number
+constexpr std::string_view kPart = "part";
 
 [[noreturn]] void cannot_write(const std::string& path) { fail("cannot write {}: {}", path, std::strerror(errno)); }
 
@@ -49,7 +50,7 @@ int open_unnamed(const std::string& folder) {
 template <typename Take>
 std::string take_name(const std::string& path, const Take& take) {
   for (int attempt = 0;; ++attempt) {
-    std::string name = fmt::format("{}{}{}-{}", path, kAside, ::getpid(), attempt);
+    std::string name = aside_name(path, kPart, attempt);
     if (take(name)) return name;
     if (errno != EEXIST) cannot_write(path);
   }
@@ -76,13 +77,8 @@ void sync_folder(const std::string& folder) {
 void remove_unfinished(const std::string& folder) {
   std::vector<std::filesystem::path> unfinished;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    const std::size_t at = name.rfind(kAside);
-    if (at != std::string::npos && at > 0 &&
-        name.find_first_not_of("0123456789-", at + kAside.size()) == std::string::npos)
-      unfinished.push_back(entry.path());
-  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (is_abandoned(entry.path().filename().string(), kPart)) unfinished.push_back(entry.path());
   for (const auto& path : unfinished) std::filesystem::remove(path, ignored);
 }
 

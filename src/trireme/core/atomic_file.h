@@ -52,7 +52,7 @@ void check_replaceable(const std::string& path, std::string_view beginning, std:
 // Refuses what could not be written, before the work that would be lost; leaves nothing. `given` as above.
 void check_file_writable(const std::string& path, const std::string& given);
 
-// Removes what files that never were committed have left in `folder`: for who knows that nobody is writing there.
+// Removes what files that never were committed have left in `folder`, by processes of this machine that have ended.
 void remove_unfinished(const std::string& folder);
 
 // Gives each of two files or folders the other's name, at once. False where the file system cannot.

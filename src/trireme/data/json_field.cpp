@@ -185,7 +185,7 @@ class FieldReader final : public nlohmann::json_sax<nlohmann::json> {
     if (!problem_.empty()) refuse("{}: {}", where, problem_);
     if (!object_) refuse("{}: must be a JSON object with the text in \"{}\"", where, field_);
     if (found_) return;
-    if (named_) refuse("{}: \"{}\" must be a string, and is something else", where, field_);
+    if (named_) refuse("{}: \"{}\" must be a string", where, field_);
     const auto near = nearest(field_, keys_);
     refuse("{}: has no string \"{}\"; {}", where, field_,
            near            ? "did you mean \"" + *near + "\"?"

@@ -12,6 +12,8 @@
 #include "trireme/core/json.h"
 #include "trireme/core/text.h"
 #include "trireme/data/tokenizer/tokenizer.h"
+#include "trireme/io/checkpoint_manifest.h"
+#include "trireme/train/checkpoint.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/gguf.h"
@@ -264,10 +266,34 @@ void follow_paths(std::vector<Entry>& entries, const fs::path& run) {
 
 }  // namespace
 
+namespace {
+
+// Of a run: its config.toml or, where that is lost or empty, the copy in its newest checkpoint that has one.
+std::string run_configuration(const fs::path& run) {
+  std::error_code unknown;
+  const fs::path file = run / "config.toml";
+  const bool lost = !fs::exists(file, unknown);
+  std::string text = lost ? "" : read_file(file);
+  if (text.find_first_not_of(" \t\r\n") != std::string::npos) return text;
+  for (const std::int64_t step : checkpoint_steps(run)) try {
+      if (std::string copy = io::read_manifest(checkpoint_folder(run, step)).config; !copy.empty()) return copy;
+    } catch (const Error&) {
+      continue;  // a damaged one is reported where checkpoints are looked for
+    }
+  if (lost || fs::exists(run / "metrics.jsonl", unknown))
+    refuse(
+        "{} is {}, and no checkpoint of the run has a copy; `trireme train` with its configuration and --overwrite "
+        "starts over",
+        file.string(), lost ? "lost" : "empty");
+  return text;
+}
+
+}  // namespace
+
 Config load_run_config(const std::string& source, std::span<const std::string> overrides,
                        const models::Families& families, RunPaths paths) {
   const fs::path file = fs::path(source) / "config.toml";
-  std::vector<Entry> entries = read_run_toml(read_file(file), file.string());
+  std::vector<Entry> entries = read_run_toml(run_configuration(source), file.string());
   if (paths == RunPaths::where_started) follow_paths(entries, source);
   Config config = build(entries, file.string(), folder_name(source), overrides, families, ShapeFrom::entries,
                         key_names(), names_folder(overrides) ? "" : source);
@@ -307,6 +333,8 @@ Config load_config(const std::string& source, std::span<const std::string> overr
       all.insert(all.end(), overrides.begin(), overrides.end());
       return build({}, "", folder_name(source), all, families);
     }
+    if (fs::exists(fs::path(source) / "metrics.jsonl", unknown) || !checkpoint_steps(source).empty())
+      return load_run_config(source, overrides, families);
     refuse("{} is neither a run folder (no config.toml) nor a Hugging Face folder (no config.json)", source);
   }
   if (is_gguf(source))

@@ -89,6 +89,11 @@ std::optional<BadInput> first_of(const std::optional<BadInput>& own, comm::Commu
   return BadInput{lines[0], (first >> kRankBits) - 1, std::stoll(lines[1]), lines[2]};
 }
 
+Error& within_rank(Error& e, int rank) {
+  const std::string name = fmt::format("rank {}", rank);
+  return e.message().starts_with(name + " ") ? e : e.within(name);
+}
+
 std::optional<Culprit> first_of(const std::vector<FoundByRank>& found) {
   const FoundByRank* first = &found.front();
   for (const FoundByRank& other : found)

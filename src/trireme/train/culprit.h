@@ -52,6 +52,9 @@ std::optional<Culprit> first_of(const std::vector<FoundByRank>& found);
 // The same where every rank is a process and knows its own. Collective.
 std::optional<Culprit> first_of(const FoundByRank& own, comm::Communicator& world);
 
+// Says whose error it is, unless it begins with that: "rank 1: …", but "rank 1 waited for …".
+Error& within_rank(Error& e, int rank);
+
 // A failure that all ranks meet together: where it is reported it names the rank that it began on, if one is to blame,
 // and not the one that reports it.
 class SharedFailure : public Error {

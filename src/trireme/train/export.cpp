@@ -7,6 +7,7 @@
 #include <iterator>
 #include <set>
 
+#include "trireme/core/aside.h"
 #include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/data/tokenizer/byte_level.h"
@@ -200,11 +201,7 @@ void check_target(const fs::path& folder, bool overwrite) {
 // place.
 class Aside {
  public:
-  explicit Aside(fs::path target) : target_(std::move(target)) {
-    path_ = target_.string() + fmt::format(".part-{}", ::getpid());
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
+  explicit Aside(fs::path target) : target_(std::move(target)), path_(make_aside_folder(target_.string(), "export")) {}
   ~Aside() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);

@@ -57,6 +57,12 @@ bool keep_tokenizer_files(const fs::path& from, const fs::path& run) {
   return tokenizer;
 }
 
+void check_import_target(const fs::path& run, const ImportOptions& options) {
+  check_replaces_runs_only(run, run.string(), true);
+  if (holds_run(run) && !options.overwrite)
+    refuse("{} already holds a run; give --overwrite to replace it, or another folder", run.string());
+}
+
 void write_imported(const Config& config, const fs::path& run, const ImportOptions& options, const std::string& from,
                     std::vector<io::ShardTensor> tensors, const std::function<void()>& more) {
   if (is_overwritten(run, from))
@@ -85,8 +91,7 @@ Imported import_huggingface(Config config, const fs::path& run, const ImportOpti
   config.output.dir = run.string();
   // What to train on is said later; a run's configuration is complete, and would name what nobody asked for.
   if (!config.is_given("data.text")) config.data.text.clear();
-  if (holds_run(run) && !options.overwrite)
-    refuse("{} holds a run already; give --overwrite to replace it, or another folder", run.string());
+  check_import_target(run, options);
   for (const std::string& note : theirs.notes) log(options.log, LogLevel::info, "{}: {}", from, note);
 
   Imported result;

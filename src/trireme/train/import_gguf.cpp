@@ -62,8 +62,7 @@ TokenizerFiles tokenizer_of(const io::GgufFile& file, const fs::path& run, const
 GgufImported import_gguf(const fs::path& path, const fs::path& run, std::span<const std::string> overrides,
                          const ImportOptions& options, const models::Families& families) {
   if (!fs::exists(path)) refuse("{}: there is no such file", path.string());
-  if (holds_run(run) && !options.overwrite)
-    refuse("{} holds a run already; give --overwrite to replace it, or another folder", run.string());
+  check_import_target(run, options);
   const io::GgufFile file(path.string());
   const TokenizerFiles tokenizer = tokenizer_of(file, run, options.log);
   GgufImported result;

@@ -5,17 +5,19 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstring>
 
+#include "trireme/core/aside.h"
 #include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/convert.h"
 #include "trireme/train/huggingface.h"
 #include "trireme/train/overwritten.h"
 
@@ -59,12 +61,39 @@ int newest_number(const fs::path& first) {
   return newest;
 }
 
+// Says of a folder that it is being made into a run's, and not a person's; taken away when that is done.
+constexpr const char* kMarker = ".trireme-new";
+
+bool is_in_the_making(const fs::path& folder) {
+  std::error_code unknown;
+  return fs::exists(folder / kMarker, unknown);
+}
+
+void mark_as_in_the_making(const fs::path& folder) {
+  write_file_atomically((folder / kMarker).string(), "a run folder in the making; trireme removes it if it is left\n");
+}
+
+// A run has written more from its first moment on.
+bool holds_configuration_alone(const fs::path& folder) {
+  std::error_code unknown;
+  return !is_in_the_making(folder) && fs::exists(fs::symlink_status(folder / "config.toml", unknown)) &&
+         std::none_of(kOverwritten.begin(), kOverwritten.end(),
+                      [&](std::string_view part) { return fs::exists(fs::symlink_status(folder / part, unknown)); });
+}
+
+void check_holds_no_configuration_alone(const fs::path& folder, const std::string& given) {
+  if (holds_configuration_alone(folder))
+    refuse("{} has a config.toml and no run: a run there would replace that file with its own; name another folder",
+           given);
+}
+
 }  // namespace
 
 void check_is_free(const fs::path& folder) {
+  check_holds_no_configuration_alone(folder, fmt::format("output.dir = \"{}\"", folder.string()));
   if (holds_run(folder))
     refuse(
-        "output.dir = \"{}\" holds a run already; give --resume to continue it, --overwrite to replace it, or another "
+        "output.dir = \"{}\" already holds a run; give --resume to continue it, --overwrite to replace it, or another "
         "folder",
         folder.string());
 }
@@ -72,6 +101,19 @@ void check_is_free(const fs::path& folder) {
 void check_takes_run(const fs::path& folder, const std::string& given) {
   if (is_huggingface_folder(folder))
     refuse("{} holds a Hugging Face model (a config.json), which a run there would hide; name another folder", given);
+}
+
+void check_replaces_runs_only(const fs::path& folder, const std::string& given, bool copies_tokenizer) {
+  check_holds_no_configuration_alone(folder, given);
+  if (holds_run(folder) || is_in_the_making(folder)) return;
+  std::error_code unknown;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, unknown)) {
+    const std::string name = entry.path().filename().string();
+    if (std::find(kOverwritten.begin(), kOverwritten.end(), name) != kOverwritten.end() ||
+        (copies_tokenizer && is_tokenizer_file(name)))
+      refuse("{} holds no run, and has a {} that a run there would replace; move it away, or name another folder",
+             given, name);
+  }
 }
 
 fs::path choose_run_folder(const Config& config, RunMode mode) {
@@ -140,12 +182,14 @@ void write_about(const fs::path& folder, const Config& config, const std::string
                         about.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
+constexpr std::string_view kNew = "new";
+
 // A folder that appears with its files. Where another process makes it at the same time, that one's stays.
 void make_run_folder(const fs::path& folder, const Config& config, const std::string& run_json) {
-  const fs::path aside = fmt::format("{}.new-{}", folder.string(), ::getpid());
+  const fs::path aside = make_aside_folder(folder.string(), kNew);
   std::error_code ignored;
-  fs::create_directories(aside);
   try {
+    mark_as_in_the_making(aside);
     write_about(aside, config, run_json);
     std::error_code there;
     fs::rename(aside, folder, there);
@@ -155,22 +199,17 @@ void make_run_folder(const fs::path& folder, const Config& config, const std::st
     throw;
   }
   fs::remove_all(aside, ignored);
+  fs::remove(folder / kMarker, ignored);
 }
 
-// A process that was killed while it made the folder has left it under the other name.
+// A process that was killed while it made a folder here has left it under the other name.
 void remove_abandoned(const fs::path& folder) {
-  const std::string beginning = folder.filename().string() + ".new-";
   std::vector<fs::path> abandoned;
   std::error_code ignored;
   const fs::path parent = folder.parent_path();
-  for (const fs::directory_entry& entry : fs::directory_iterator(parent.empty() ? "." : parent, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(beginning)) continue;
-    int process = 0;
-    const auto [rest, error] = std::from_chars(name.data() + beginning.size(), name.data() + name.size(), process);
-    if (error != std::errc() || rest != name.data() + name.size() || process <= 0) continue;
-    if (::kill(process, 0) != 0 && errno == ESRCH) abandoned.push_back(entry.path());
-  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent.empty() ? "." : parent, ignored))
+    if (is_abandoned(entry.path().filename().string(), kNew) && is_in_the_making(entry.path()))
+      abandoned.push_back(entry.path());
   for (const fs::path& path : abandoned) fs::remove_all(path, ignored);
 }
 
@@ -192,10 +231,13 @@ void write_run_files(const fs::path& folder, const Config& config, RunMode mode,
   attempt(folder, [&] {
     // The configuration is replaced last: until then what is left is still the old run, and never none.
     if (mode == RunMode::overwrite)
-      for (const std::string_view part : kOverwritten) fs::remove_all(folder / part);
-    remove_unfinished(folder.string());
+      for (const std::string_view part : kOverwritten)
+        if (part != "run.json") fs::remove_all(folder / part);  // which tells a run from a configuration: replaced too
+    trireme::remove_unfinished(folder.string());
     remove_unfinished(folder);
+    if (!holds_run(folder)) mark_as_in_the_making(folder);
     write_about(folder, config, run_json);
+    fs::remove(folder / kMarker);
   });
 }
 

@@ -20,6 +20,10 @@ void check_is_free(const std::filesystem::path& folder);
 // person has called it: "output.dir = \"gpt2\"".
 void check_takes_run(const std::filesystem::path& folder, const std::string& given);
 
+// Refuses a folder in which a run would replace what is no run's: a configuration without a run, or files of names that
+// runs give to theirs. `copies_tokenizer`: a run from a model's folder or file has its tokenizer too. Changes nothing.
+void check_replaces_runs_only(const std::filesystem::path& folder, const std::string& given, bool copies_tokenizer);
+
 // The right to write to a run folder, until it goes: one process at a time. A killed process loses it.
 class RunLock {
  public:

@@ -7,6 +7,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/worker.h"
 #include "trireme/device/cuda/cuda.h"
+#include "trireme/train/culprit.h"
 
 namespace trireme::train {
 
@@ -42,7 +43,7 @@ class Session::Crew {
     try {
       std::rethrow_exception(error);
     } catch (Error& e) {
-      named = std::make_exception_ptr(e.within(fmt::format("rank {}", rank)));
+      named = std::make_exception_ptr(within_rank(e, static_cast<int>(rank)));
       why = e.message();
     } catch (const std::exception& e) {
       why = e.what();

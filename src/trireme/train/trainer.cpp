@@ -79,8 +79,9 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && leads()) check_writable(folder_, fmt::format("output.dir = \"{}\"", folder_.string()));
   const bool resumes = options_.write && options_.mode == RunMode::resume;
+  if (options_.write && leads()) check_keeps_others();
   if (options_.write && !resumes && leads()) check_inputs_stay(folder_, config_);
-  if (options_.write && !resumes) open_weights();
+  if ((options_.write || options_.dry_run) && options_.mode != RunMode::resume) open_weights();
   if (resumes && leads()) check_has_weights(folder_, registry_.models);
   const int ranks = ranks_of(config_);
   for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks, options_.world != nullptr))
@@ -111,6 +112,8 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (config_.runtime.overlap_wgrad.value_or(false) && compiled_.device() == device::Kind::cpu)
     note(LogLevel::warning,
          "runtime.overlap_wgrad = true gains no time on a CPU, whose cores one launch keeps busy; it is for a GPU");
+  const bool by_nccl = config_.runtime.transport == Transport::nccl && (options_.write || options_.dry_run);
+  if (by_nccl) check_between_gpus();
   const bool alone = !has_processes();
   shown_rank_ = options_.world == nullptr && !alone ? largest_process(config_, data_, compiled_, threads_) : 0;
   outside_ = train::outside(config_, data_, compiled_, first_rank(), ranks_here(), threads_);
@@ -122,6 +125,8 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
                                    .outside = needed_bytes(outside_),
                                    .plan = options_.plan && options_.plan->required ? options_.plan->file : ""});
   if (options_.within_limit && exceeds_limit(config_, compiled_)) refuse("{}", shortfalls_.front());
+  if (by_nccl && options_.dry_run)
+    if (std::string lacking = nccl_shortfall(); !lacking.empty()) shortfalls_.push_back(std::move(lacking));
   if (!not_launched.empty()) shortfalls_.insert(shortfalls_.begin(), not_launched);
   // One that only some processes have is of their machines.
   if (!options_.dry_run && !shortfalls_.empty())
@@ -182,22 +187,29 @@ void Trainer::load_start(bool resumes, std::optional<std::int64_t> newest) {
   options_.world->all_reduce(std::span(&read, 1), comm::Reduce::max);
 }
 
-void Trainer::check_nccl() const {
+void Trainer::check_between_gpus() const {
   if (compiled_.device() != device::Kind::cuda)
     refuse(
         "runtime.transport = \"nccl\" is between GPUs; set runtime.device = \"cuda\", or runtime.transport = \"auto\"");
+}
+
+std::string Trainer::nccl_shortfall() const {
   if (!device::cuda::Nccl::available())
-    refuse("runtime.transport = \"nccl\": NCCL is not installed here, or this build was made without it");
+    return "runtime.transport = \"nccl\": NCCL is not installed here, or this build was made without it";
   const int here = options_.world == nullptr ? compiled_.ranks() : options_.local_ranks;
   if (const auto gpus = static_cast<int>(device::cuda::gpus().size()); here > gpus)
-    refuse(
+    return fmt::format(
         "runtime.transport = \"nccl\" needs a GPU for each rank: {} ranks are on this machine, and {} GPU{}; \"auto\" "
         "lets ranks share one",
         here, gpus, gpus == 1 ? "" : "s");
+  return {};
 }
 
 void Trainer::start() {
-  if (config_.runtime.transport == Transport::nccl) check_nccl();
+  if (config_.runtime.transport == Transport::nccl) {
+    check_between_gpus();
+    if (const std::string lacking = nccl_shortfall(); !lacking.empty()) refuse("{}", lacking);
+  }
   // Written at the end of the run, which would be late to find out.
   if (const std::string& traced = config_.runtime.trace; !traced.empty()) {
     const std::string given = fmt::format("runtime.trace = \"{}\"", traced);
@@ -219,6 +231,7 @@ void Trainer::start() {
   if (!resumes) load_start(false, std::nullopt);
   if (options_.write && leads()) {
     if (resumes && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
+    check_keeps_others();
     if (options_.mode == RunMode::fresh) check_is_free(folder_);  // it was when the run was prepared
     lock_ = lock_run_folder(folder_, config_, run_json());
     if (resumes) log_file_.open(folder_ / "log.txt", std::ios::app);

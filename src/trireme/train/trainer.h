@@ -161,7 +161,9 @@ class Trainer {
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   comm::TransportKind planned_transport() const;
   void compile_plan();
-  void check_nccl() const;
+  void check_between_gpus() const;
+  std::string nccl_shortfall() const;  // "": NCCL can be used here
+  void check_keeps_others() const;
   void log_metrics(const Metrics& metrics);
   // Begins a checkpoint of the state as it is; `last`: and waits for it, and fails if it does.
   void checkpoint(Outcome& outcome, bool last);

@@ -215,6 +215,12 @@ void Trainer::report(const std::vector<Written>& checkpoints) {
   }
 }
 
+// What a person has in the folder stays; a folder that is named as a run's is one.
+void Trainer::check_keeps_others() const {
+  if (options_.mode == RunMode::resume && !config_.run.empty()) return;
+  check_replaces_runs_only(folder_, fmt::format("output.dir = \"{}\"", folder_.string()), !config_.init.from.empty());
+}
+
 void Trainer::save(const std::filesystem::path& folder) {
   if (writer_) {
     writer_->wait();  // staging is one checkpoint's at a time
@@ -223,6 +229,7 @@ void Trainer::save(const std::filesystem::path& folder) {
   const bool own =
       options_.write && std::filesystem::weakly_canonical(folder) == std::filesystem::weakly_canonical(folder_);
   RunLock lock;
+  if (!own) check_replaces_runs_only(folder, folder.string(), false);
   if (!own) check_inputs_stay(folder, config_);
   if (!own) lock = open_run_folder(folder, config_, RunMode::overwrite, run_json());
   save_checkpoint(folder, *session_, config_, step_, config_.output.keep);

@@ -42,9 +42,8 @@ double Utilisation::of(double speed) {
 
 std::string Utilisation::outrun_text(std::int64_t step, double speed) const {
   return fmt::format(
-      "mfu: step {} ran at {:.1f} GFLOP/s, faster than the {:.1f} of the large product that it is compared with; other "
-      "programs may have used the cores while that was measured: from here on the fastest step is the measure",
-      step, speed / 1e9, product_ / 1e9);
+      "mfu: step {} ran at {:.1f} GFLOP/s, above the {:.1f} measured before; it is now of the fastest step", step,
+      speed / 1e9, product_ / 1e9);
 }
 
 double product_speed(const Config& config, const Compiled& compiled, int threads, comm::Communicator* world,

@@ -36,7 +36,7 @@ TEST(Utilisation, NamesTheProductThatWasOutrun) {
   u.measured(150e9);
   EXPECT_DOUBLE_EQ(u.of(400e9), 1);
   EXPECT_DOUBLE_EQ(u.product(), 150e9);
-  EXPECT_EQ(u.outrun_text(7, 400e9).find("mfu: step 7 ran at 400.0 GFLOP/s, faster than the 150.0 of the large"), 0U)
+  EXPECT_EQ(u.outrun_text(7, 400e9).find("mfu: step 7 ran at 400.0 GFLOP/s, above the 150.0 measured"), 0U)
       << u.outrun_text(7, 400e9);
 }
 

@@ -76,8 +76,8 @@ void ThreadsTransport::disagree(Channel channel, const Call& call) {
   while (entry(channel, other).agrees(entry(channel, rank_)) && other + 1 < size()) ++other;
   const auto say = [&](int rank) {
     const Entry& e = entry(channel, rank);
-    return fmt::format("{} calls {} of {} bytes of {} in {} pieces", name_of_rank(rank), comm::name_of(e.kind), e.bytes,
-                       trireme::name_of(e.dtype), e.items);
+    return fmt::format("{} calls {} of {} bytes of {}{}", name_of_rank(rank), comm::name_of(e.kind), e.bytes,
+                       trireme::name_of(e.dtype), e.items == 1 ? "" : fmt::format(" in {} pieces", e.items));
   };
   const std::string why = fmt::format("{}: {}, {}: ranks must call the same collectives in the same order",
                                       call.describe(), say(rank_), say(other));

@@ -296,6 +296,14 @@ void check_parallel(const Config& config) {
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
 }
 
+// An export states the larger of the two.
+void check_context(const Config& config) {
+  const models::ModelConfig& m = config.model;
+  if (m.family != "llama" || m.max_context == 0 || m.max_context >= m.context) return;
+  refuse("model.max_context = {} is less than {} = {}; give at least that, or leave it out", m.max_context,
+         config.names.context, m.context);
+}
+
 }  // namespace
 
 void check_heads(const Config& config, const models::Families& families) {
@@ -314,6 +322,7 @@ void check_positions(const Config& config, const models::Families& families) {
 
 void check(const Config& config, const models::Families& families) {
   const models::Model& model = families.at(config.model.family);
+  check_context(config);
   check_data(config, model.images);
   check_spatial(config, model.images || !model.inputs.empty());
   check_quantization(config, model.images);
