@@ -214,8 +214,6 @@ TEST_F(Proposed, ARunThatIsThereKeepsItsSizes) {
     }
     done(with({"--parallel.mesh=tp=3"}));
   }
-  // Of fewer positions other ranks have as many.
-  done({"eval", "--from=run", "--batches=1", "--model.context=12", "--parallel.mesh=tp=6"});
   expect_part(refused({"train", "run", "--resume", "--dry-run", "--parallel.mesh=dp=5,tp=3"}),
               "12; the nearest is \"dp=4,tp=3\"");
   done({"train", "run", "--resume", "--dry-run", "--parallel.mesh=dp=4,tp=3"});
