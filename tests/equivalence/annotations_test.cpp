@@ -76,9 +76,10 @@ struct Annotated {
 void expect_annotated_like_one_rank(const Annotated& a, std::int64_t steps = 2) {
   SCOPED_TRACE(a.text());
   try {
-    const bool low = a.plain().train.precision != train::Precision::f32;
-    if (low) expect_like_by_distance(a.plain(), a.config(), {.tolerance = kLowPrecision, .steps = steps});
-    if (low) return;
+    if (a.plain().train.precision != train::Precision::f32) {
+      expect_like_by_distance(a.plain(), a.config(), {.tolerance = kLowPrecision, .steps = steps});
+      return;
+    }
     Trained one(a.plain());
     Trained many(a.config());
     one.train(steps);
@@ -283,8 +284,9 @@ class DrawnAnnotations {
     const ir::Mesh mesh = ir::parse_mesh(mesh_);
     if (mesh.size_of("dp") > 1 && mesh.size_of("tp") > 1 && below(2) == 0)
       for (const char* axis : {"dp", "tp"}) annotate_parameter(axis);
+    // bf16 rounds eight times as much as fp16, and models of images make too much of that to be told from a fault.
     if (const std::size_t precision = below(5); precision < 2)
-      result_.more.push_back(fmt::format("train.precision={}", precision == 0 ? "bf16" : "fp16"));
+      result_.more.push_back(fmt::format("train.precision={}", precision == 0 && !images ? "bf16" : "fp16"));
     return result_;
   }
 
