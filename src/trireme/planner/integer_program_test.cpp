@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 
 #include "trireme/core/rng.h"
@@ -13,11 +14,13 @@ namespace {
 TEST(IntegerProgram, EqualsTryingAllChoices) {
   if (!has_integer_solver()) GTEST_SKIP() << "this build has no integer solver";
   SplitMix random(3);
-  for (int problem = 0; problem < 20; ++problem) {
+  for (int problem = 0; problem < 900; ++problem) {
+    // Seconds of large and of tiny kernels, too, whose differences are below the solver's tolerances.
+    const double unit = std::array{1.0, 1e-7, 1e5}[static_cast<std::size_t>(problem % 3)];
     constexpr int kGroups = 4, kEach = 3;
     std::vector<double> cost, weight;
     for (int i = 0; i < kGroups * kEach; ++i) {
-      cost.push_back(random.unit());
+      cost.push_back(unit * random.unit());
       weight.push_back(random.unit());
     }
     const double room = 0.5 + random.unit() * 2;
@@ -44,11 +47,11 @@ TEST(IntegerProgram, EqualsTryingAllChoices) {
       if (used <= room) best = std::min(best, sum);
     }
     const auto values = program.solve();
-    ASSERT_EQ(values.has_value(), best < 1e9) << problem;
+    ASSERT_EQ(values.has_value(), best < 1e99) << problem;
     if (!values) continue;
     double sum = 0;
     for (std::size_t i = 0; i < cost.size(); ++i) sum += cost[i] * (*values)[i];
-    EXPECT_NEAR(sum, best, 1e-6) << problem;
+    EXPECT_NEAR(sum, best, 1e-6 * unit) << problem;
   }
 }
 

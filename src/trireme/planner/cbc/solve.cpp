@@ -1,9 +1,20 @@
 // The one file that knows COIN-OR's branch-and-cut solver.
 #include <coin/Cbc_C_Interface.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 
+#include "trireme/core/error.h"
 #include "trireme/planner/integer_program.h"
 
 namespace trireme::planner {
@@ -14,48 +25,147 @@ struct Deleter {
   void operator()(Cbc_Model* model) const { Cbc_deleteModel(model); }
 };
 
+// By columns, as the solver wants them.
+struct Columns {
+  std::vector<CoinBigIndex> start = {0};
+  std::vector<int> index;
+  std::vector<double> value;
+};
+
+// Costs are seconds, of which the solver takes differences below its tolerance of 1e-7 for none. In units of which the
+// largest cost is ten thousand it sees those of the smallest kernels.
+std::vector<double> scaled(std::vector<double> costs) {
+  double largest = 0;
+  for (const double cost : costs) largest = std::max(largest, std::abs(cost));
+  if (largest > 0)
+    for (double& cost : costs) cost *= 1e4 / largest;
+  return costs;
+}
+
+struct LoadedProgram {
+  Columns columns;
+  std::vector<double> costs;
+  std::vector<bool> whole;
+  std::vector<double> low, high;  // of rows
+};
+
+// Into `values`; false: none keep to the rows.
+bool solve_here(const LoadedProgram& p, bool cuts, std::span<double> values) {
+  const auto count = static_cast<int>(p.costs.size());
+  const std::unique_ptr<Cbc_Model, Deleter> model(Cbc_newModel());
+  // No bounds of columns: from 0 on.
+  Cbc_loadProblem(model.get(), count, static_cast<int>(p.low.size()), p.columns.start.data(), p.columns.index.data(),
+                  p.columns.value.data(), nullptr, nullptr, p.costs.data(), p.low.data(), p.high.data());
+  for (int i = 0; i < count; ++i) Cbc_setColUpper(model.get(), i, 1);
+  for (int i = 0; i < count; ++i)
+    if (p.whole[static_cast<std::size_t>(i)]) Cbc_setInteger(model.get(), i);
+  Cbc_setLogLevel(model.get(), 0);
+  // Its preprocessing (2.10.8) cuts off the best solution of some small problems, and finds others impossible.
+  Cbc_setParameter(model.get(), "preprocess", "off");
+  if (!cuts) Cbc_setParameter(model.get(), "cuts", "off");
+  // A limit that does not depend on the machine; small problems never come to it.
+  Cbc_setParameter(model.get(), "maxNodes", "2000");
+  Cbc_solve(model.get());
+  const double* best = Cbc_bestSolution(model.get());
+  if (best != nullptr) std::copy_n(best, values.size(), values.begin());
+  return best != nullptr;
+}
+
+bool write_all(int to, const void* data, std::size_t bytes) {
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t wrote = ::write(to, at, bytes);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return false;
+    at += wrote;
+    bytes -= static_cast<std::size_t>(wrote);
+  }
+  return true;
+}
+
+bool read_all(int from, void* data, std::size_t bytes) {
+  auto* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t got = ::read(from, at, bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    at += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+[[noreturn]] void work(const LoadedProgram& p, bool cuts, int result) {
+  // What the library says when it stops is for its developers, and so is its memory.
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  if (const int sink = ::open("/dev/null", O_WRONLY); sink >= 0) ::dup2(sink, STDERR_FILENO);
+  // A caller's handlers are not for this process.
+  for (const int signal : {SIGABRT, SIGINT, SIGTERM, SIGHUP}) ::signal(signal, signal == SIGABRT ? SIG_DFL : SIG_IGN);
+  std::vector<double> values(p.costs.size());
+  const auto found = static_cast<std::uint8_t>(solve_here(p, cuts, values) ? 1 : 0);
+  const bool wrote = write_all(result, &found, 1) && write_all(result, values.data(), values.size() * sizeof(double));
+  ::_exit(wrote ? 0 : 1);
+}
+
+enum class Outcome : std::uint8_t { found, impossible, stopped };
+
+// Where the solver's numbers surprise it, an assertion in it ends its process: it has one of its own.
+Outcome solve_apart(const LoadedProgram& p, bool cuts, std::span<double> values) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) fail("no pipe to the integer solver: {}", std::strerror(errno));
+  const pid_t child = ::fork();
+  if (child < 0) {
+    const int error = errno;
+    ::close(ends[0]);
+    ::close(ends[1]);
+    fail("no process for the integer solver: {}", std::strerror(error));
+  }
+  if (child == 0) {
+    ::close(ends[0]);
+    work(p, cuts, ends[1]);
+  }
+  ::close(ends[1]);
+  std::uint8_t found = 0;
+  const bool whole = read_all(ends[0], &found, 1) && read_all(ends[0], values.data(), values.size_bytes());
+  ::close(ends[0]);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return !whole ? Outcome::stopped : found != 0 ? Outcome::found : Outcome::impossible;
+}
+
 }  // namespace
 
 bool has_integer_solver() { return true; }
 
 std::optional<std::vector<double>> IntegerProgram::solve() const {
-  const auto columns = static_cast<int>(costs_.size());
-  // By columns, as the solver wants them.
+  LoadedProgram p{.costs = scaled(costs_), .whole = whole_};
   std::vector<std::vector<std::pair<int, double>>> by_column(costs_.size());
-  std::vector<double> low, high;
   for (std::size_t r = 0; r < rows_.size(); ++r) {
-    low.push_back(rows_[r].low);
-    high.push_back(rows_[r].high);
+    p.low.push_back(rows_[r].low);
+    p.high.push_back(rows_[r].high);
     for (const Term& term : rows_[r].terms)
       by_column[static_cast<std::size_t>(term.variable)].emplace_back(static_cast<int>(r), term.factor);
   }
-  std::vector<CoinBigIndex> start = {0};
-  std::vector<int> index;
-  std::vector<double> value;
   for (const auto& column : by_column) {
     for (const auto& [row, factor] : column) {
-      index.push_back(row);
-      value.push_back(factor);
+      p.columns.index.push_back(row);
+      p.columns.value.push_back(factor);
     }
-    start.push_back(static_cast<CoinBigIndex>(index.size()));
+    p.columns.start.push_back(static_cast<CoinBigIndex>(p.columns.index.size()));
   }
-  // The library keeps parameters and statistics in variables of its own that two models would share.
+  // One process at a time: another would keep this one's pipe open.
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
-  // No bounds of columns: from 0 on.
-  const std::unique_ptr<Cbc_Model, Deleter> model(Cbc_newModel());
-  Cbc_loadProblem(model.get(), columns, static_cast<int>(rows_.size()), start.data(), index.data(), value.data(),
-                  nullptr, nullptr, costs_.data(), low.data(), high.data());
-  for (int i = 0; i < columns; ++i) Cbc_setColUpper(model.get(), i, 1);
-  for (int i = 0; i < columns; ++i)
-    if (whole_[static_cast<std::size_t>(i)]) Cbc_setInteger(model.get(), i);
-  Cbc_setLogLevel(model.get(), 0);
-  // A limit that does not depend on the machine; small problems never come to it.
-  Cbc_setParameter(model.get(), "maxNodes", "2000");
-  Cbc_solve(model.get());
-  const double* best = Cbc_bestSolution(model.get());
-  if (best == nullptr) return std::nullopt;
-  return std::vector<double>(best, best + columns);
+  std::vector<double> values(costs_.size());
+  // Another way through the same problem comes past what stopped the first.
+  for (const bool cuts : {true, false}) switch (solve_apart(p, cuts, values)) {
+      case Outcome::found: return values;
+      case Outcome::impossible: return std::nullopt;
+      case Outcome::stopped: break;
+    }
+  return std::nullopt;
 }
 
 }  // namespace trireme::planner
