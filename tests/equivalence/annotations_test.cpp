@@ -284,7 +284,7 @@ class DrawnAnnotations {
     const ir::Mesh mesh = ir::parse_mesh(mesh_);
     if (mesh.size_of("dp") > 1 && mesh.size_of("tp") > 1 && below(2) == 0)
       for (const char* axis : {"dp", "tp"}) annotate_parameter(axis);
-    // bf16 rounds eight times as much as fp16, and models of images make too much of that to be told from a fault.
+    // bf16 rounds eight times as much as fp16, and what models of images make of that would hide a fault.
     if (const std::size_t precision = below(5); precision < 2)
       result_.more.push_back(fmt::format("train.precision={}", precision == 0 && !images ? "bf16" : "fp16"));
     return result_;

@@ -561,7 +561,7 @@ void expect_refused(const std::string& name, std::int64_t image, const std::stri
 
 TEST(SpatialParallel, WhatCannotBeShardedIsRefused) {
   expect_refused("gpt2", 0, "h=2", "the nearest is \"dp=2\"");
-  expect_refused("llama", 0, "dp=2,w=3", "the nearest is \"dp=6\"");
+  expect_refused("llama", 0, "dp=2,w=3", "the nearest is \"dp=4\"");  // of a batch of 8 rows
   expect_refused("mlp", 11, "h=2", "nothing that the model makes of its images has a height or width");
   expect_refused("convnet", 5, "h=6", "the nearest is h=5");
   train::Config compressed = small_model("convnet");
