@@ -85,6 +85,18 @@ TEST(OwnSchedules, HaveAsManyMessagesOnTheirWayAsTheyNeed) {
       }
 }
 
+// Where the documents begin is passed on by every stage before it computes: another tensor of the same message.
+TEST(OwnSchedules, HaveThemAlsoWhereSeveralTensorsGoOn) {
+  train::Config plain = small_model("gpt2");
+  plain.train.batch = 8;
+  plain.train.micro_batch = 1;
+  plain.model.layers = 3;
+  plain.model.document_end = 5;
+  train::resolve_model(plain, plain.model.vocab);
+  const ScheduleFile file(program::to_text(forwards_first_but_on_the_last(3, 8, false)));
+  expect_like_one_rank(plain, file.over(plain, 3));
+}
+
 // Whatever zero-bubble:auto may hold, its stages never wait for each other for ever: compiling proves it.
 TEST(OwnSchedules, ZeroBubbleAutoRunsWithWhateverItMayHold) {
   const train::Registry registry;

@@ -43,7 +43,7 @@ class Releases {
       if (instruction.stream == 0 && instruction.kind == Instruction::Kind::launch &&
           instruction.phase == ir::Phase::forward && own != forward) {
         forward = own;
-        leave_on_their_way(i, activations, options_.activations);
+        leave_on_their_way(i, own, activations, options_.activations);
       }
       if (instruction.stream == kSendGradientStream && instruction.phase != ir::Phase::update) {
         if (gradients.empty() || action_of(gradients.back().front()) != own) gradients.emplace_back();
@@ -58,15 +58,18 @@ class Releases {
       }
       if (own == action || instruction.phase != ir::Phase::input_gradient) continue;
       action = own;
-      leave_on_their_way(i, gradients, options_.gradients);
+      leave_on_their_way(i, own, gradients, options_.gradients);
     }
   }
 
  private:
-  // Of what was sent, by action, all but the last one and `kept` before it has arrived when `i` starts.
-  void leave_on_their_way(std::size_t i, const std::vector<std::vector<std::size_t>>& sent, int kept) {
-    if (kept == 0 || sent.size() <= static_cast<std::size_t>(kept)) return;
-    for (const std::size_t from : sent[sent.size() - 1 - static_cast<std::size_t>(kept)]) wait_for(i, from);
+  // Of what earlier actions have sent all but the last one and `kept` before it has arrived when `i` starts, the first
+  // launch of `own`. (What an action only passes on it has sent already.)
+  void leave_on_their_way(std::size_t i, std::pair<std::int32_t, std::int32_t> own,
+                          const std::vector<std::vector<std::size_t>>& sent, int kept) {
+    const std::size_t earlier = sent.size() - (!sent.empty() && action_of(sent.back().front()) == own ? 1 : 0);
+    if (kept == 0 || earlier <= static_cast<std::size_t>(kept)) return;
+    for (const std::size_t from : sent[earlier - 1 - static_cast<std::size_t>(kept)]) wait_for(i, from);
   }
 
   std::pair<std::int32_t, std::int32_t> action_of(std::size_t i) const {
