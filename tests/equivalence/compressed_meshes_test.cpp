@@ -149,6 +149,36 @@ TEST(CompressedMeshes, WithShardedState) {
     }
 }
 
+// A rank has all terms of the shards of a parameter that is annotated over dp, and nothing of it is compressed. While
+// the others warm up, all are updated as without compression; fp16's loss scale would show in a factor of thousands.
+TEST(CompressedMeshes, ParametersShardedOverData) {
+  for (const auto& [kind, optimizer] : {std::pair{"topk:0.2", "sgd"}, {"onebit", "sgd"}, {"onebit", "adamw"}})
+    for (const char* precision : {"f32", "fp16"})
+      for (const char* mesh : {"dp=2", "dp=2,tp=2"}) {
+        SCOPED_TRACE(fmt::format("{} {} {} {}", kind, optimizer, precision, mesh));
+        train::Config plain = compressed(small_model("llama"), "none");
+        plain.train.optimizer = optimizer;
+        if (std::string(optimizer) == "adamw") plain.train.lr = 1e-3;
+        plain.train.precision = precision;
+        plain.train.clip = 0;  // replicas that compress momenta clip their own gradients
+        train::Config sharded = over_mesh(plain, mesh);
+        sharded.parallel.compress = kind;
+        sharded.parallel.compress_warmup = 4;
+        sharded.parallel.sharding = {{"*.attn.o.weight", "out:dp"}, {"*.mlp.up.weight", "in:dp"}};
+        if (std::string(mesh) != "dp=2") sharded.parallel.sharding["*.mlp.gate.weight"] = "out:tp";
+        Trained one(over_mesh(plain, "dp=2"));
+        Trained many(sharded);
+        for (Trained* trained : {&one, &many}) trained->train(4);
+        expect_equal_training(one, many, std::string(precision) == "f32" ? 2e-5 : 5e-3);
+        // Compressed, with limits of the norm.
+        sharded.train.clip = 0.5;
+        sharded.parallel.compress_warmup = 1;
+        Trained compressed(sharded);
+        compressed.train(6);
+        EXPECT_LT(compressed.losses().back(), compressed.losses().front());
+      }
+}
+
 // A stage of activations alone has no gradients to send, and takes part in the sum that gives the others their norm.
 TEST(CompressedMeshes, WithAStageWithoutParameters) {
   train::Config plain = compressed(small_model("mlp"), "topk:0.2");

@@ -51,6 +51,18 @@ GradientSums::GradientSums(ir::Module& module, const std::string& graph, const s
   }
   other_axes_ = sharding_axes(module.mesh, axis);
   if (clip_.op == nullptr) fail("the update does not look at the gradients' norm");
+  find_shards();
+}
+
+void GradientSums::find_shards() {
+  const ir::Graph& old = rebuild_.old();
+  for (const ir::State& state : module_.states) {
+    if (!state.trained || !is_sharded_over(state, axis_)) continue;
+    const StateId gradient = module_.find_state(gradient_name(state.name));
+    for (const Node& node : old.nodes)
+      if (node.op->name == "sum_squares" && gradient != kNone && old.value(node.inputs.front()).state == gradient)
+        shards_.push_back({state.name, rebuild_.mapped(node.inputs.front())});
+  }
 }
 
 std::vector<ValueId> GradientSums::add(const char* op, std::vector<ValueId> inputs, ir::Attributes attributes,
@@ -105,6 +117,11 @@ ValueId GradientSums::state_value(ir::State state) {
   StateId id = module_.find_state(state.name);
   if (id == kNone) id = add_state(std::move(state));
   return rebuild_.fresh().read(module_, id);
+}
+
+bool is_sharded_over(const ir::State& state, const std::string& axis) {
+  return std::any_of(state.sharding.dims.begin(), state.sharding.dims.end(),
+                     [&](const Axes& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); });
 }
 
 std::vector<std::string> sharding_axes(const ir::Mesh& mesh, const std::string& axis) {
@@ -164,18 +181,21 @@ ValueId GradientSums::local_clip() {
   if (limit == 0 && unit_ == kNone) return kNone;
   if (local_clip_ != kNone) return local_clip_;
   // Squares of shards are summed over the ranks that have the others.
-  std::map<std::string, std::vector<ValueId>> squares;  // by the axes that shard them
+  std::map<std::string, std::vector<ValueId>> squares;  // by the other axes that shard them
+  const auto add_square = [&](const std::string& parameter, ValueId own) {
+    Axes sharded;
+    for (const Axes& axes : module_.state(module_.find_state(parameter)).sharding.dims)
+      std::copy_if(axes.begin(), axes.end(), std::back_inserter(sharded),
+                   [&](const std::string& axis) { return axis != axis_; });
+    squares[fmt::format("{}", fmt::join(sharded, "+"))].push_back(
+        add("sum_squares", {own}, {}, parameter + ".own").front());
+  };
   std::set<ValueId> counted;  // in the norm of all gradients: of what several stages have, one stage's
   for (const Node& node : rebuild_.old().nodes)
     if (node.op->name == "sum_squares") counted.insert(node.inputs.front());
-  for (const Sum& sum : sums_) {
-    if (!counted.contains(sum.node.outputs.front())) continue;
-    Axes sharded;
-    for (const Axes& axes : module_.state(module_.find_state(sum.parameter)).sharding.dims)
-      sharded.insert(sharded.end(), axes.begin(), axes.end());
-    squares[fmt::format("{}", fmt::join(sharded, "+"))].push_back(
-        add("sum_squares", {sum.own}, {}, sum.parameter + ".own").front());
-  }
+  for (const Sum& sum : sums_)
+    if (counted.contains(sum.node.outputs.front())) add_square(sum.parameter, sum.own);
+  for (const Shard& shard : shards_) add_square(shard.parameter, shard.own);
   std::vector<ValueId> totals;
   for (const auto& [axes, terms] : squares) {
     const ValueId sum = add("add_n", terms, {}, "own_square").front();
@@ -224,6 +244,18 @@ ValueId GradientSums::masked(const std::string& parameter, ValueId value) {
 }
 
 void GradientSums::finish() {
+  if (!clips_ && !shards_.empty() && local_clip() != kNone)
+    for (const Shard& shard : shards_) {
+      const Node& node = update_of(shard.parameter);
+      replace(node, [this, node] {
+        std::vector<ValueId> inputs = rebuild_.mapped(node.inputs);
+        const auto& operands = node.op->operands;
+        const auto clip =
+            std::find_if(operands.begin(), operands.end(), [](const auto& o) { return o.name == "clip"; });
+        inputs[static_cast<std::size_t>(clip - operands.begin())] = local_clip_;
+        rebuild_.add_like(node, std::move(inputs));
+      });
+    }
   for (const Node& node : rebuild_.old().nodes) {
     if (const auto by = replaced_.find(node.outputs.front()); by != replaced_.end()) {
       by->second();

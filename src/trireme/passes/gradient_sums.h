@@ -48,10 +48,12 @@ class GradientSums {
   // The new contents of a state, given by its value; it stays as it was after a bad step.
   void keep(ir::ValueId state, ir::ValueId fresh);
 
-  // How much each rank must scale its own terms so that the norm of their sum is expected to be at most the update's
-  // limit: its own norm is held to the limit over √N. Takes the loss scale off too. kNone: not at all.
+  // How much each rank must scale its own terms, and its shards of gradients that are sharded over the axis, so that the
+  // norm of all is expected to be at most the update's limit: its own norm is held to the limit over √N. Takes the loss
+  // scale off too. kNone: not at all.
   ir::ValueId local_clip();
-  // The update scales no gradient any more, by itself.
+  // The update scales no gradient any more, by itself: those that are sharded over the axis are scaled by the local
+  // clip.
   void drop_clip() { clips_ = false; }
   // The node of the old graph that makes a parameter anew.
   const ir::Node& update_of(const std::string& parameter) const;
@@ -68,6 +70,13 @@ class GradientSums {
   void finish();
 
  private:
+  // A gradient that is sharded over the axis: each rank has all terms of its shard.
+  struct Shard {
+    std::string parameter;
+    ir::ValueId own;  // in the fresh graph
+  };
+
+  void find_shards();
   std::int64_t other_ranks() const;
   ir::ValueId sum_over(const std::string& axes, ir::ValueId value, const std::string& label);
   ir::StateId add_state(ir::State state);
@@ -80,6 +89,7 @@ class GradientSums {
   std::vector<std::string> other_axes_ = {};  // of the mesh
   Rebuild rebuild_;
   std::vector<Sum> sums_;
+  std::vector<Shard> shards_;
   std::map<ir::ValueId, std::function<void()>> replaced_;  // by the first output of nodes of the old graph
   std::vector<std::pair<ir::ValueId, ir::ValueId>> kept_;
   ir::ValueId unit_ = ir::kNone;
@@ -88,6 +98,7 @@ class GradientSums {
   ir::Node clip_;  // the node that looks at the norm; new ones stand where it does
 };
 
+bool is_sharded_over(const ir::State& state, const std::string& axis);
 // The axes other than `axis` along which ranks have other shards of a gradient. Not pp: another stage has other
 // gradients.
 std::vector<std::string> sharding_axes(const ir::Mesh& mesh, const std::string& axis);

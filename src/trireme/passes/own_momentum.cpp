@@ -24,6 +24,7 @@ void own_momenta(ir::Module& module, const std::string& axis) {
   for (std::size_t s = 0; s < module.states.size(); ++s) {
     ir::State& state = module.states[s];
     if (state.category != ir::Category::optimizer || !state.name.ends_with(kMomentum)) continue;
+    if (is_sharded_over(state, axis)) continue;  // each rank has all terms of its shard
     state.name = own_name(std::string_view(state.name).substr(0, state.name.size() - kMomentum.size()));
     const std::int64_t elements = state.type.elements();
     state.type.shape = {1, elements};
