@@ -256,6 +256,40 @@ TEST(OwnModels, StagesAreCutAcrossSkips) {
   }
 }
 
+// A value that nobody reads, of a parameter that a stage before has, is made by none of them.
+TEST(OwnModels, WhatNobodyReadsIsLeftOut) {
+  const auto model = [](bool unread, bool layer) {
+    return tri::Model([unread, layer](tri::Builder& b, const tri::Batch& in) {
+      tri::Value x = linear(b.scope("first"), in["x"], 8, {.deviation = 0.5});
+      const tri::Value scale = b.parameter("scale", {6, 8}, tri::Init::normal(0.3));
+      x = x * mean(scale, 0);
+      for (int i = 0; i < 4; ++i) x = x + linear(b.scope("blocks", i), gelu(x), 8, {.deviation = 0.3});
+      if (unread) mean(transpose(scale, 0, 1), 1);
+      if (layer) linear(b.scope("unread"), x, 3);
+      const tri::Value y = linear(b.scope("out"), x, 5, {.deviation = 0.3});
+      return in.predicting ? y : squared_error(b, y, in["y"]);
+    });
+  };
+  Draw draw(1);
+  const tri::Data data = DrawnModel(draw).data();
+  tri::TrainOptions options = plain_sgd(4);
+  options.batch = 12;
+  options.lr = 0.005;
+  options.micro_batch = 3;
+  const Trained one = trained_by(tri::Trainer{model(false, false), data, options});
+  for (const char* mesh : {"dp=1", "pp=2", "pp=3", "pp=2,dp=2"}) {
+    SCOPED_TRACE(mesh);
+    expect_alike(one, trained_by(tri::Trainer{model(true, false), data, options, {.mesh = mesh}}));
+  }
+  try {
+    const tri::Trainer trainer{model(false, true), data, options};
+    ADD_FAILURE() << "a parameter without a gradient was accepted";
+  } catch (const tri::Error& e) {
+    EXPECT_EQ(e.kind(), tri::Error::Kind::request);
+    EXPECT_NE(e.message().find("the loss does not depend on parameter 'unread."), std::string::npos) << e.message();
+  }
+}
+
 // Five samples are held out, and the largest micro-batch has twelve rows: each sample counts once, also in a loss that
 // does not go through the targets, or not alone.
 TEST(OwnModels, HeldOutSamplesCountOnceEach) {

@@ -40,6 +40,8 @@ class Differentiator {
     for (std::size_t i = 0; i < parameter_.size(); ++i)
       if (parameter_[i] != kNone)
         for (const Value& part : contributions_[i]) parts[parameter_[i]].push_back(part.id());
+    for (std::size_t s = 0; s < module_.states.size(); ++s)
+      if (module_.states[s].trained && parts[static_cast<StateId>(s)].empty()) refuse_unreached(module_.states[s]);
     for (const StateId parameter : trained_) write_gradient(parameter, parts[parameter], uses);
   }
 
@@ -47,6 +49,13 @@ class Differentiator {
   Graph& graph() const { return module_.graph(options_.graph); }
   static std::size_t index(ValueId id) { return static_cast<std::size_t>(id); }
   bool needs(ValueId id) const { return id != kNone && needs_[index(id)]; }
+
+  [[noreturn]] static void refuse_unreached(const ir::State& parameter) {
+    refuse(
+        "the loss does not depend on parameter '{}', so that it has no gradient: use it on the way to the loss, or "
+        "leave it out of the model",
+        parameter.name);
+  }
 
   // Everything that is added to the loss.
   std::vector<ValueId> find_losses() const {
@@ -203,7 +212,6 @@ class Differentiator {
 
   void write_gradient(StateId parameter, const std::vector<ValueId>& parts, const ir::Uses& uses) {
     Graph& g = graph();
-    if (parts.empty()) fail("no gradient reaches parameter '{}'", module_.state(parameter).name);
     ir::State state;
     state.name = gradient_name(module_.state(parameter).name);
     state.type = module_.state(parameter).type;

@@ -54,7 +54,9 @@ bool joins_stages(const Node& node) {
   return node.attributes.find("axis") != nullptr && node.attributes.text("axis") == ir::kPipelineAxis;
 }
 
-void remove_dead(Graph& graph) {
+}  // namespace
+
+bool remove_unread(Graph& graph) {
   std::vector<bool> wanted(graph.values.size(), false);
   for (const ir::Write& write : graph.writes) wanted[static_cast<std::size_t>(write.value)] = true;
   for (const ir::Output& output : graph.outputs) wanted[static_cast<std::size_t>(output.value)] = true;
@@ -70,15 +72,15 @@ void remove_dead(Graph& graph) {
     kept.push_back(std::move(node));
   }
   std::reverse(kept.begin(), kept.end());
+  const bool fewer = kept.size() < graph.nodes.size();
   graph.nodes = std::move(kept);
+  return fewer;
 }
-
-}  // namespace
 
 void CleanUp::run(ir::Module& module) const {
   for (Graph& graph : module.graphs) {
     merge_common(graph);
-    remove_dead(graph);
+    remove_unread(graph);
     graph.compact();
   }
 }

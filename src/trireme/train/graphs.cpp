@@ -4,6 +4,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
+#include "trireme/passes/cleanup.h"
 #include "trireme/program/schedule/generate.h"
 #include "trireme/train/continues.h"
 #include "trireme/train/distil.h"
@@ -166,6 +167,9 @@ compiler::Graphs build_graphs(const Config& config, const Registry& registry, co
   graphs.loss_scale = {.start = config.train.loss_scale, .window = config.train.loss_scale_window};
   build(graphs, config, registry, options.step_alone && options.purpose == Purpose::train,
         updates_each_micro_batch(config, options));
+  // What a model makes and nobody reads would be given stages and shards like all else.
+  for (ir::Graph& graph : graphs.module.graphs)
+    if (passes::remove_unread(graph)) graph.compact();
   return graphs;
 }
 
