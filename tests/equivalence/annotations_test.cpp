@@ -314,12 +314,12 @@ class DrawnAnnotations {
   void find_names() {
     const train::Planned planned = train::make_plan(result_.plain(), train::Registry{}, {});
     for (const ir::State& state : planned.graphs.module.states)
-      if (state.trained) parameters_.push_back({state.name, state.type.shape});
+      if (state.trained) parameters_.emplace_back(state.name, state.type.shape);
     const ir::Graph& micro = planned.graphs.module.graph("micro");
     for (const ir::ValueId id : micro.inputs)
-      if (micro.value(id).name != "rng") inputs_.push_back({micro.value(id).name, micro.type(id).shape});
+      if (micro.value(id).name != "rng") inputs_.emplace_back(micro.value(id).name, micro.type(id).shape);
     for (const ir::Node& node : micro.nodes)
-      for (const ir::ValueId id : node.outputs) values_.push_back({micro.value(id).name, micro.type(id).shape});
+      for (const ir::ValueId id : node.outputs) values_.emplace_back(micro.value(id).name, micro.type(id).shape);
   }
 
   void annotate() {
@@ -334,6 +334,7 @@ class DrawnAnnotations {
     std::shuffle(axes.begin(), axes.end(), random_);
     axes.resize(1 + (axes.size() > 1 && below(4) == 0 ? 1 : 0));
     std::vector<std::string> parts;
+    parts.reserve(axes.size());
     for (const std::string& axis : axes)
       parts.push_back(fmt::format("{}:{}", below(static_cast<std::size_t>(shape.rank())), axis));
     result_.sharding[pattern] = fmt::format("{}", fmt::join(parts, ","));

@@ -149,6 +149,20 @@ TEST(CompressedMeshes, WithShardedState) {
     }
 }
 
+// A bucket of sums over w may stand behind sums over h and dp that read one of its results: they come after it.
+TEST(CompressedMeshes, BucketsThatReadOtherBuckets) {
+  train::Config plain = small_model("resnet18");
+  plain.model.image = 9;
+  train::resolve_model(plain, plain.model.vocab);
+  for (const char* bucket : {"1KiB", "4KiB", "25MiB"}) {
+    SCOPED_TRACE(bucket);
+    plain.parallel.bucket = bucket;
+    for (const char* mesh : {"h=2,w=2", "h=3,w=2"})
+      EXPECT_NO_THROW(train::compile(over_mesh(compressed(plain, "int8"), fmt::format("dp=2,{}", mesh)),
+                                     train::Registry{}, {}));
+  }
+}
+
 // A rank has all terms of the shards of a parameter that is annotated over dp, and nothing of it is compressed. While
 // the others warm up, all are updated as without compression; fp16's loss scale would show in a factor of thousands.
 TEST(CompressedMeshes, ParametersShardedOverData) {

@@ -34,13 +34,17 @@ class Buckets {
 
   void run() {
     find_origins();
-    std::map<std::string, std::vector<Candidate>> kinds;
+    // Those on which others depend come first: where they go says where these may stand.
+    std::map<std::pair<int, std::string>, std::vector<std::size_t>> kinds;
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
       if (graph_.nodes[n].op->traits.collective && !ops::is_message(*graph_.nodes[n].op) &&
           !ops::is_halo(*graph_.nodes[n].op) && !between_stages(n) && !gathers_values(graph_.nodes[n]))
-        kinds[kind_of(n)].push_back(candidate(n));
+        kinds[{origins_[n].depth, kind_of(n)}].push_back(n);
     gone_.assign(graph_.nodes.size(), false);
-    for (auto& [kind, candidates] : kinds) {
+    for (const auto& [kind, nodes] : kinds) {
+      std::vector<Candidate> candidates;
+      candidates.reserve(nodes.size());
+      for (const std::size_t n : nodes) candidates.push_back(candidate(n));
       std::stable_sort(candidates.begin(), candidates.end(),
                        [](const Candidate& a, const Candidate& b) { return a.ready < b.ready; });
       fill(candidates);
@@ -55,14 +59,15 @@ class Buckets {
   // Collectives with the same text here can be one.
   std::string kind_of(std::size_t n) const {
     const Node& node = graph_.nodes[n];
-    std::string kind = fmt::format("{} {} {} {} {}", node.op->name, name_of(graph_.type(node.inputs.front()).dtype),
-                                   ir::name_of(node.phase), node.stage, origins_[n].depth);
+    std::string kind = fmt::format("{} {} {} {}", node.op->name, name_of(graph_.type(node.inputs.front()).dtype),
+                                   ir::name_of(node.phase), node.stage);
     for (const auto& [name, value] : node.attributes)
       if (name != "rows") kind += fmt::format(" {}={}", name, ir::to_text(value));
     return kind;
   }
 
   std::size_t position(ValueId id) const {
+    if (const auto moved = moved_.find(id); moved != moved_.end()) return moved->second;
     const std::int32_t producer = uses_.producer[static_cast<std::size_t>(id)];
     return producer == kNone ? 0 : static_cast<std::size_t>(producer) + 1;
   }
@@ -175,6 +180,7 @@ class Buckets {
     if (!rows.empty()) merged.attributes.set("rows", rows);
     // What is gathered for use stays where the first of them stood.
     const std::size_t at = gathers_for_use(graph_.nodes[bucket.front().node]) ? bucket.front().node : first;
+    for (const ValueId id : merged.outputs) moved_[id] = at;
     inserted_[at].push_back(std::move(merged));
   }
 
@@ -196,6 +202,7 @@ class Buckets {
   std::vector<Origin> origins_;  // by node
   std::vector<bool> gone_;
   std::map<std::size_t, std::vector<Node>> inserted_;  // before which node
+  std::map<ValueId, std::size_t> moved_;               // what is made there
 };
 
 }  // namespace
