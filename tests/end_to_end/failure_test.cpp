@@ -132,6 +132,31 @@ TEST_F(NotFinite, OfAWorkerOfAServerIsSaidInWords) {
   expect_part(f.err, "not a number");
   expect_none(f.err, "nan");
 }
+// What is in the stages is finished and saved: hours of training are not lost with one batch.
+TEST_F(NotFinite, OfAnAsynchronousPipelineIsSavedWhenItIsDrained) {
+  for (const char* pipeline : {"pipedream", "pipedream-2bw"}) {
+    SCOPED_TRACE(pipeline);
+    const Finished f =
+        run({"train", "tiny.toml", "--output.dir=run", "--overwrite", "--train.schedule=constant",
+             "--train.warmup=1000", "--train.steps=1000", "--train.lr=1e4", "--train.clip=0", "--train.optimizer=sgd",
+             "--model.tie_embeddings=false", "--train.batch=4", "--train.micro_batch=2", "--parallel.mesh=pp=2",
+             std::string("--parallel.pipeline=") + pipeline});
+    EXPECT_EQ(f.code, 1) << f.out << f.err;
+    const std::size_t at = f.err.rfind("error: step ");
+    ASSERT_NE(at, std::string::npos) << f.err;
+    const std::int64_t bad = std::stoll(f.err.substr(at + std::string("error: step ").size()));
+    ASSERT_GT(bad, 3) << f.err;
+    const std::vector<std::string> saved = names_in("run/checkpoints");
+    ASSERT_EQ(saved.size(), 1U);
+    const std::int64_t step = std::stoll(saved.front().substr(std::string("step-").size()));
+    expect_part(f.err, "is saved as step " + std::to_string(step) + " in ");
+    EXPECT_GE(step, bad);
+    EXPECT_LE(step, bad + 3);
+    const auto lines = metrics("run");
+    EXPECT_EQ(lines.size(), static_cast<std::size_t>(bad - 1));
+    expect_part(done({"train", "--resume", "run", "--train.steps=" + std::to_string(step)}).out, "nothing to do");
+  }
+}
 TEST_F(NotFinite, WithRunningStatistics) {
   expect_explained({"--train.lr=1e25", "--train.clip=0", "--model.family=convnet", "--model.layers=2",
                     "--model.width=4", "--model.image=8", "--data.images=synthetic", "--train.optimizer=sgd"});

@@ -60,13 +60,22 @@ Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
   Mark before = mark();
   std::deque<Mark> ended;  // steps of a pipeline, whose results come later
   Metrics last;
+  std::string went_bad;  // the first step of a pipeline that did: it is drained then
+  const auto log_last = [&] {
+    if (last.step <= first || (last.step % config_.output.log_every != 0 && !last.skipped)) return;
+    log_metrics(last);
+    if (options_.on_step) options_.on_step(last);
+  };
   // The first worker of this process speaks: its own loss, at its own pace.
   const auto done = [&](std::size_t worker, std::int64_t step, const StepResult& result) {
-    if (!result.finite && compiled_.asynchronous_pipeline())
-      fail(
-          "step {}: the loss is {} and a stage's gradient norm is not finite; {}its update was withheld, and other "
-          "stages may have gone on: resume from the last checkpoint",
-          step + 1, in_words(result.loss), input_to_blame(step));
+    if (!result.finite && compiled_.asynchronous_pipeline()) {
+      if (worker == 0 && went_bad.empty())
+        went_bad = fmt::format(
+            "step {}: the loss is {} or a stage's gradient norm is not finite; {}its update was withheld, and other "
+            "stages may have gone on",
+            step + 1, in_words(result.loss), input_to_blame(step));
+      return;
+    }
     // As in batch_to_blame: a skipped step whose loss is finite overflowed.
     const bool overflowed = result.skipped() && std::isfinite(result.loss);
     const std::string blamed = result.finite || overflowed ? "" : input_to_blame(step);
@@ -75,10 +84,7 @@ Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
            session_->first_rank() + worker, in_words(result.loss), in_words(result.grad_norm), blamed);
     if (worker != 0) return;
     // The last one is logged with what follows it.
-    if (last.step > first && (last.step % config_.output.log_every == 0 || last.skipped)) {
-      log_metrics(last);
-      if (options_.on_step) options_.on_step(last);
-    }
+    log_last();
     if (ended.empty()) ended.push_back(mark());
     const Mark now = ended.front();
     ended.pop_front();
@@ -92,6 +98,7 @@ Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
   };
   const auto interrupt = [&] {
     ended.push_back(mark());
+    if (!went_bad.empty()) return true;
     if (options_.request) requested_ = std::max(requested_, options_.request(last));
     const bool lost =
         std::any_of(loaders.begin(), loaders.end(), [](data::Loader* l) { return !l->wait(kStepsToDrain); });
@@ -116,6 +123,10 @@ Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
   outcome.seconds += std::chrono::duration<double>(Clock::now() - began).count();
   // A process whose ranks take no rows has no loss to report.
   if (session_->row_ranks() == 0) outcome.losses.resize(outcome.losses.size() + static_cast<std::size_t>(taken));
+  if (!went_bad.empty()) {
+    log_last();
+    throw BadStep(went_bad + (writer_ ? save_at_failure(outcome, "the state after the last update of each") : ""));
+  }
   last.step = step_;
   return last;
 }
