@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 
 #include "trireme/cli/bench.h"
 #include "trireme/cli/bench_chosen.h"
@@ -14,6 +15,7 @@
 #include "trireme/cli/measured_step.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/token_file.h"
+#include "trireme/cli/waits.h"
 #include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
@@ -57,7 +59,8 @@ std::vector<std::string> random_plan(SplitMix& random, const std::string& tokens
                                        "runtime.device=cpu",
                                        "parallel.mesh=" + mesh};
   const bool stages = mesh.find("pp") != std::string::npos;
-  if (mesh != "dp=1") settings.push_back("runtime.link=" + pick(std::array{"", "1GB/s,20us", "200MB/s,50us"}));
+  if (mesh != "dp=1")
+    settings.push_back("runtime.link=" + pick(std::array{"", "1GB/s,20us", "200MB/s,50us", "5GB/s,100us"}));
   if (mesh.starts_with("dp=2") || mesh == "dp=4")
     settings.push_back("parallel.zero=" + pick(std::array{"0", "1", "3"}));
   if (stages) settings.push_back("parallel.pipeline=" + pick(std::array{"gpipe", "1f1b", "zero-bubble"}));
@@ -134,12 +137,14 @@ std::string biases(const std::vector<Compared>& all) {
   return out;
 }
 
-// In rounds, so that a busy moment does not fall on one plan alone; all steps count as kernels do that are measured.
+// In rounds, so that a busy moment does not fall on one plan alone, with what waiting costs at the same moments; all
+// steps count as kernels do that are measured.
 void measure(const Context& context, const PlansArguments& a, const std::vector<train::Config>& configs,
-             std::vector<Compared>& results, WorkProgress& progress) {
+             std::vector<Compared>& results, std::optional<Waits>& waits, WorkProgress& progress) {
   constexpr int kRounds = 3;
   std::vector<std::vector<double>> steps(configs.size());
-  for (int round = 0; round < kRounds; ++round)
+  for (int round = 0; round < kRounds; ++round) {
+    if (waits) waits->measure();
     for (std::size_t i = 0; i < configs.size(); ++i) {
       progress.count("running plans", static_cast<std::size_t>(round) * configs.size() + i, kRounds * configs.size());
       Measuring measuring{.steps = a.steps};
@@ -147,6 +152,7 @@ void measure(const Context& context, const PlansArguments& a, const std::vector<
       const std::vector<double> own = measured_steps(configs[i], *context.registry, measuring);
       steps[i].insert(steps[i].end(), own.begin(), own.end());
     }
+  }
   for (std::size_t i = 0; i < configs.size(); ++i) results[i].measured = undisturbed(steps[i]);
 }
 
@@ -190,8 +196,12 @@ int bench_plans(const Context& context, const PlansArguments& a) {
   WorkProgress progress;
   cluster::Cluster cluster;
   if (a.from.empty()) {
-    cluster = calibrated(configs, *context.registry, device::Kind::cpu, progress, Calibration::quick);
-    measure(context, a, configs, results, progress);
+    const MeasuredKernels kernels =
+        measured_kernels(configs, *context.registry, device::Kind::cpu, progress, Calibration::quick);
+    std::optional<Waits> waits;
+    if (kernels.cluster.node.cores > 1) waits.emplace(kernels.cluster, *context.registry, kernels.options);
+    measure(context, a, configs, results, waits, progress);
+    cluster = waits ? waits->fitted() : kernels.cluster;
     if (!a.keep.empty()) keep(a, cluster, results);
   } else {
     read_measured(a, results);

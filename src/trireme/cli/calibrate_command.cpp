@@ -54,16 +54,18 @@ double launch_overhead(cluster::Cluster cluster, const train::Registry& registry
 
 }  // namespace
 
-cluster::Cluster calibrated(const std::vector<train::Config>& configs, const train::Registry& registry,
-                            device::Kind device, WorkProgress& progress, Calibration how, double limit) {
-  planner::CalibrateOptions options;
+MeasuredKernels measured_kernels(const std::vector<train::Config>& configs, const train::Registry& registry,
+                                 device::Kind device, WorkProgress& progress, Calibration how, double limit) {
+  MeasuredKernels all;
+  planner::CalibrateOptions& options = all.options;
   options.products = how == Calibration::whole;
   if (how == Calibration::quick) options.limit = limit;
   options.device = device;
   options.on_progress = [&](const std::string& what, std::size_t done, std::size_t total) {
     progress.count("measuring " + what, done, total);
   };
-  cluster::Cluster cluster = planner::calibrate(options);
+  cluster::Cluster& cluster = all.cluster;
+  cluster = planner::calibrate(options);
   const bool cpu = device == device::Kind::cpu;
   std::vector<train::OnCluster> compiled;
   for (const train::Config& config : configs) {
@@ -77,9 +79,19 @@ cluster::Cluster calibrated(const std::vector<train::Config>& configs, const tra
     for (const compiler::Role& role : on.compiled.roles)
       if (const program::Program* p = role.find(on.compiled.steps.back().program)) options.programs.push_back(p);
   planner::measure_kernels(cluster, options);
+  options.programs.clear();  // they go with what was compiled here
   if (cpu) cluster.device.launch = launch_overhead(cluster, registry, options);
-  if (cpu && cluster.node.cores > 1) fit_waits(cluster, registry, options);
-  return cluster;
+  return all;
+}
+
+cluster::Cluster calibrated(const std::vector<train::Config>& configs, const train::Registry& registry,
+                            device::Kind device, WorkProgress& progress, Calibration how, double limit) {
+  constexpr int kRounds = 3;
+  const MeasuredKernels all = measured_kernels(configs, registry, device, progress, how, limit);
+  if (device != device::Kind::cpu || all.cluster.node.cores < 2) return all.cluster;
+  Waits waits(all.cluster, registry, all.options);
+  for (int round = 0; round < kRounds; ++round) waits.measure();
+  return waits.fitted();
 }
 
 std::vector<train::Config> with_usual_plans(const train::Config& asked, const train::Registry& registry, int ranks) {

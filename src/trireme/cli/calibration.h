@@ -17,6 +17,15 @@ cluster::Cluster calibrated(const std::vector<train::Config>& configs, const tra
                             device::Kind device, WorkProgress& progress, Calibration how = Calibration::whole,
                             double limit = std::numeric_limits<double>::infinity());
 
+// The same without what waiting costs on a CPU (waits.h), and how it was measured, for that.
+struct MeasuredKernels {
+  cluster::Cluster cluster;
+  planner::CalibrateOptions options;
+};
+MeasuredKernels measured_kernels(const std::vector<train::Config>& configs, const train::Registry& registry,
+                                 device::Kind device, WorkProgress& progress, Calibration how = Calibration::whole,
+                                 double limit = std::numeric_limits<double>::infinity());
+
 // A configuration on one rank and on so many, with few and more rows, sharded over dp and tp: what decides which
 // kernels its plans have.
 std::vector<train::Config> with_usual_plans(const train::Config& config, const train::Registry& registry, int ranks);

@@ -54,12 +54,13 @@ struct Device {
 };
 
 struct Node {
-  std::int64_t devices = 8;  // ranks of a node
-  std::int64_t cores = 0;    // of a CPU: what its ranks share
-  double busy_slowdown = 1;  // of a CPU: time of kernels while all cores are busy, over that of one rank alone
-  double wake = 0;           // of a CPU: until a thread that slept goes on
-  double busy_wake = 0;      // one that computes, where others compute on all cores
-  double link_wake = 0;      // one that slept until a message was due, on an emulated link
+  std::int64_t devices = 8;    // ranks of a node
+  std::int64_t cores = 0;      // of a CPU: what its ranks share
+  double busy_slowdown = 1;    // of a CPU: time of kernels while all cores are busy, over that of one rank alone
+  double shared_slowdown = 1;  // of a CPU: further, where more ranks compute than there are cores and take turns
+  double wake = 0;             // of a CPU: until a thread that slept goes on
+  double busy_wake = 0;        // one that computes, where others compute on all cores
+  double link_wake = 0;        // one that slept until a message was due, on an emulated link
   friend bool operator==(const Node&, const Node&) = default;
 };
 

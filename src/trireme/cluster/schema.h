@@ -58,6 +58,7 @@ void visit(V& v, Node& n) {
   v.integer("devices", n.devices, 1);
   v.integer("cores", n.cores, 0);
   v.number("busy_slowdown", n.busy_slowdown, 1);
+  v.number("shared_slowdown", n.shared_slowdown, 1);
   v.seconds("wake", n.wake);
   v.seconds("busy_wake", n.busy_wake);
   v.seconds("link_wake", n.link_wake);

@@ -124,7 +124,7 @@ class Casting {
           cast_.domains.push_back({cores ? static_cast<double>(cluster_.node.cores) : 0, cluster_.node.busy_slowdown,
                                    cluster_.device_of(static_cast<std::int64_t>(r)).communication_slowdown,
                                    cores ? cluster_.node.wake : 0, cores ? cluster_.node.busy_wake : 0,
-                                   cores ? cluster_.node.link_wake : 0});
+                                   cores ? cluster_.node.link_wake : 0, cluster_.node.shared_slowdown});
         cast_.actors.push_back(actor);
         cast_.role.push_back(c_.seats[r].role);
         cast_.rank.push_back(static_cast<int>(r));

@@ -341,7 +341,8 @@ class Walk {
       const bool shares =
           task.resource == Resource::compute && demand >= domain.cores && demand > actors_[actor].threads;
       const double crowded = task.crowded > 0 ? task.crowded : domain.busy_slowdown;
-      const double slowdown = shares ? crowded : 1;
+      const bool turns = task.resource == Resource::compute && demand > domain.cores;
+      const double slowdown = (shares ? crowded : 1) * (turns ? domain.shared_slowdown : 1);
       return std::min(1.0, domain.cores / demand) / slowdown;
     }
     const double share = 1.0 / std::max(1, count(task.resource, direction_of(member)));

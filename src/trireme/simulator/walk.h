@@ -55,6 +55,7 @@ struct Domain {
   double wake = 0;                    // of cores: until a stream that slept goes on,
   double busy_wake = 0;               // one that computes, where others compute on all of them,
   double link_wake = 0;               // and one that slept until a message was due
+  double shared_slowdown = 1;         // of kernels while more ranks compute than there are cores
 };
 
 struct Span {

@@ -367,6 +367,14 @@ TEST(Walk, WhatComputesIsWokenLaterAmongBusyCores) {
   EXPECT_DOUBLE_EQ(t.actors[a][last].end, 1 + 2 + 2);
 }
 
+// Ranks that take turns on a core find its caches full of another's data.
+TEST(Walk, MoreRanksThanCoresTakeLongerThanTheirShares) {
+  Programs p;
+  for (int i = 0; i < 4; ++i) p.compute(p.actor(0), 1);
+  EXPECT_DOUBLE_EQ(p.run({{.cores = 2, .shared_slowdown = 1.5}}).seconds, 3);
+  EXPECT_DOUBLE_EQ(p.run({{.cores = 4, .shared_slowdown = 1.5}}).seconds, 1);
+}
+
 // What a kernel takes among busy cores is its own, where that was measured.
 TEST(Walk, AKernelMayHaveASlowdownOfItsOwn) {
   Programs p;
