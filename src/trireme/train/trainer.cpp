@@ -177,11 +177,11 @@ void Trainer::set_first_weights() {
 // Reads all that the run begins with; of a folder of another run nothing has changed yet.
 void Trainer::load_start(bool resumes, std::optional<std::int64_t> newest) {
   session_->initialize(config_.train.seed);
+  if (!config_.distil.teacher.empty()) load_teacher(config_, registry_, *session_);
   if (resumes)
     resume(newest);
   else
     set_first_weights();
-  if (!config_.distil.teacher.empty()) load_teacher(config_, registry_, *session_);
   if (options_.world == nullptr) return;
   std::int32_t read = 1;  // by this process; one that could not read does not come here
   options_.world->all_reduce(std::span(&read, 1), comm::Reduce::max);
