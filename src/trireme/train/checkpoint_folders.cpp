@@ -110,7 +110,7 @@ std::vector<std::int64_t> make_room(const fs::path& run, std::int64_t step, std:
        fs::recursive_directory_iterator(checkpoint_folder(run, good.front()), unknown))
     if (file.is_regular_file(unknown)) needed += file.file_size(unknown);
   const auto lacks_room = [&] {
-    const fs::space_info space = fs::space(run, unknown);
+    const fs::space_info space = fs::space(run / "checkpoints", unknown);  // they may lie on a disk of their own
     return !unknown && space.available < needed;
   };
   while (good.size() > 1 && lacks_room()) {

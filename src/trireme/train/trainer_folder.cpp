@@ -185,7 +185,7 @@ void Trainer::checkpoint(Outcome& outcome, bool last) {
   if (!gone.empty())
     note(LogLevel::warning,
          fmt::format("the disk of {} is full: the checkpoint{} of step{} {} made room for that of step {}",
-                     folder_.string(), gone.size() == 1 ? "" : "s", gone.size() == 1 ? "" : "s",
+                     (folder_ / "checkpoints").string(), gone.size() == 1 ? "" : "s", gone.size() == 1 ? "" : "s",
                      fmt::join(gone, ", "), step_));
   record_algorithms();
   io::CheckpointManifest manifest = describe_checkpoint(config_, step_);
