@@ -246,7 +246,7 @@ void Trainer::start() {
     }
   if (resumes && leads()) report_changed_data();
   if (resumes) load_start(true, newest);
-  if (options_.write && leads()) {
+  if (options_.write && leads() && !has_nothing_to_do()) {
     write_run_files(folder_, config_, options_.mode, run_json());
     write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
     if (starts_from_folder_) keep_tokenizer_files(config_.init.from, folder_);
@@ -254,7 +254,7 @@ void Trainer::start() {
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
     for (const std::string& text : std::exchange(early_log_, {})) write_log(text);
   }
-  record_algorithms();
+  if (!has_nothing_to_do()) record_algorithms();
   if (step_ == 0 && leads() && (resumes || !config_.init.from.empty()))
     if (const std::string warning = filling_warning(config_, planned_.graphs, *session_); !warning.empty())
       note(LogLevel::warning, warning);

@@ -100,6 +100,10 @@ class Trainer {
   Session& session() { return *session_; }
   const std::filesystem::path& folder() const { return folder_; }
   std::int64_t first_step() const { return step_; }
+  // Whether the run that was resumed has done its steps: then starting writes nothing to its folder but the log.
+  bool has_nothing_to_do() const {
+    return options_.mode == RunMode::resume && step_ > 0 && step_ >= config_.train.steps;
+  }
   int threads() const { return threads_; }
   // Whether this process writes and speaks for all.
   bool leads() const { return options_.world == nullptr || options_.world->rank() == 0; }
