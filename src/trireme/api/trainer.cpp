@@ -328,13 +328,15 @@ void Trainer::export_huggingface(const std::string& folder, const std::string& d
   // By way of a run folder, which is what an export reads.
   std::filesystem::path target = std::filesystem::path(folder).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();
+  constexpr const char* kRun = "run";
+  remove_abandoned_folders(target.string(), kRun);
   struct Aside {
     std::filesystem::path path;
     ~Aside() {
       std::error_code ignored;
       std::filesystem::remove_all(path, ignored);
     }
-  } const aside{make_aside_folder(target.string(), "run")};
+  } const aside{make_aside_folder(target.string(), kRun)};
   save(aside.path.string());
   train::export_huggingface(aside.path, target, {.dtype = *type}, impl_->registry.models);
 }
