@@ -46,8 +46,9 @@ void name_inputs(models::Families& families, const std::string& family, const Da
   for (const auto& [axis, dimension] : {std::pair{ir::kHeightAxis, "height"}, std::pair{ir::kWidthAxis, "width"}}) {
     const std::string over = fmt::format(":{}", axis);
     const auto axes = train::parse_mesh_axes(plan.mesh);
-    const bool has =
-        axes && std::any_of(axes->begin(), axes->end(), [&](const auto& a) { return a.first == axis && a.second > 1; });
+    const bool has = axes && std::any_of(axes->begin(), axes->end(), [&, over_axis = axis](const auto& a) {
+                       return a.first == over_axis && a.second > 1;
+                     });
     const bool given = std::any_of(plan.sharding.begin(), plan.sharding.end(),
                                    [&](const auto& a) { return a.second.find(over) != std::string::npos; });
     if (has && !given)

@@ -266,7 +266,7 @@ void check_reachable(const fs::path& run) {
   if (!fs::exists(fs::symlink_status(folder, error))) return;
   if (fs::is_symlink(folder, error) && !fs::exists(folder, error))
     refuse("{} is a link to {}, which is not there", folder.string(), fs::read_symlink(folder, error).string());
-  fs::directory_iterator(folder, error);
+  const fs::directory_iterator readable(folder, error);
   if (error) refuse("{} cannot be read: {}", folder.string(), error.message());
 }
 
