@@ -3,7 +3,7 @@
 # Debian and Ubuntu packages. (oneDNN's CMake file asks for OpenCL's headers, though nothing here uses them.)
 build_packages=(g++ cmake ninja-build pkg-config ccache libdnnl-dev ocl-icd-opencl-dev libhwy-dev libfmt-dev
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev libutf8proc-dev liburing-dev
-  libopenmpi-dev openmpi-bin coinor-libcbc-dev libgtest-dev libbenchmark-dev)
+  libopenmpi-dev openmpi-bin coinor-libcbc-dev libgtest-dev)
 check_packages=(git clang-format-14 clang-tidy-14)
 fuzz_packages=(clang-14 libclang-rt-14-dev)
 # What the slow tests compare with, of Python: packages with the names of their modules. Nothing else needs them.
@@ -94,7 +94,7 @@ ensure_tools() {
   done
   ((${#missing[@]} == 0)) ||
     die "missing: ${missing[*]} (this is no Debian or Ubuntu, so nothing was installed; libraries needed: oneDNN," \
-      "Highway, fmt, toml++, CLI11, nlohmann-json, xxHash, PCRE2, utf8proc, liburing, GoogleTest, Google Benchmark; MPI if wanted)"
+      "Highway, fmt, toml++, CLI11, nlohmann-json, xxHash, PCRE2, utf8proc, liburing, GoogleTest; MPI if wanted)"
 }
 
 # Compilers at once: one per core, but no more than memory allows at about 2 GiB each.

@@ -275,7 +275,7 @@ TEST_F(Crash, DamageOfTheOptimizerIsRefusedByStepToo) {
     EXPECT_NE(refused(words).find("/m\""), std::string::npos) << words.front();
 }
 
-TEST_F(Crash, CheckpointsOfAnotherFormatAreToldApart) {
+TEST_F(Crash, CheckpointsOfAnotherFormatAreDistinguished) {
   done(arguments("run", {}));
   write("run/checkpoints/" + step_name(6) + "/manifest.json", R"({"format": 1, "step": 6, "tensors": {}})");
   const std::string error = refused(arguments("run", {"--resume"}));

@@ -278,13 +278,39 @@ TEST_F(FullDisk, OldCheckpointsMakeRoomForTheNewest) {
   std::vector<std::string> all = kept;
   all.insert(all.end(), {"--resume", "--train.steps=6"});
   const Finished f = done(all);
-  EXPECT_NE(f.err.find("warning: the disk of disk/run is full: the checkpoint"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("warning: the disk of disk/run/checkpoints is full: the checkpoint"), std::string::npos)
+      << f.err;
   const std::vector<std::string> names = names_in("disk/run/checkpoints");
   ASSERT_FALSE(names.empty());
   EXPECT_EQ(names.back(), step_name(6));
   fs::remove(folder() / "disk/filler");
   done({"train", "tiny.toml", "--output.dir=whole"});
   EXPECT_EQ(state("disk/run", 6), state("whole", 6));
+}
+
+// Nor does it matter on which disk the rest of the run is.
+TEST_F(FullDisk, OldCheckpointsBehindALinkMakeRoomToo) {
+  if (!mount_disk("4m")) GTEST_SKIP() << "this user may not mount";
+  std::vector<std::string> some = {"train",
+                                   "tiny.toml",
+                                   "--output.dir=run",
+                                   "--output.keep=3",
+                                   "--output.checkpoint_every=1",
+                                   "--train.decay_steps=6"};
+  std::vector<std::string> all = some;
+  some.emplace_back("--train.steps=3");
+  done(some);
+  fs::rename(folder() / "run/checkpoints", folder() / "kept");
+  fs::copy(folder() / "kept", folder() / "disk/kept", fs::copy_options::recursive);
+  fs::create_directory_symlink(folder() / "disk/kept", folder() / "run/checkpoints");
+  fill(state("run", 3).size() / 2);
+  all.insert(all.end(), {"--resume", "--train.steps=6"});
+  const Finished f = done(all);
+  expect_part(f.err, "warning: the disk of run/checkpoints is full: the checkpoint");
+  EXPECT_EQ(names_in("run/checkpoints").back(), step_name(6));
+  fs::remove(folder() / "disk/filler");
+  done({"train", "tiny.toml", "--output.dir=whole"});
+  EXPECT_EQ(state("run", 6), state("whole", 6));
 }
 
 TEST_F(FullDisk, BeforeAnythingStarts) {

@@ -1,5 +1,7 @@
 // Hugging Face folders as a person uses them: trained on, imported, generated from, exported.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -8,6 +10,7 @@
 
 #include "end_to_end/program.h"
 #include "support/source_dir.h"
+#include "trireme/core/aside.h"
 #include "trireme/core/error.h"
 #include "trireme/io/hf_config.h"
 #include "trireme/io/hf_names.h"
@@ -180,6 +183,25 @@ TEST_F(HuggingFace, NothingIsReplacedUnasked) {
   write("notes/todo.txt", "keep me");
   refused({"export", "run", "notes", "--overwrite"});
   EXPECT_EQ(read("notes/todo.txt"), "keep me");
+}
+
+// A killed process leaves gigabytes; the next one that exports there takes them away.
+TEST_F(HuggingFace, WhatAKilledExportLeftIsRemoved) {
+  done({"import", kFolders + "gpt2-older", "run"});
+  const std::string own = aside_name("models/out", "export", 0);
+  const auto by = [&](int process) {
+    const std::string from = fmt::format("-{}-", ::getpid());
+    return std::string(own).replace(own.rfind(from), from.size(), fmt::format("-{}-", process));
+  };
+  constexpr int kNobody = (1 << 30) - 1;  // beyond any process's number
+  const std::string kept[] = {own, "models/.out.export-1-0", "models/out-export-1-0"};
+  for (const std::string& folder : kept) fs::create_directories(this->folder() / folder);
+  fs::create_directories(folder() / by(kNobody));
+  write(by(kNobody) + "/model.safetensors", "half");
+  done({"export", "run", "models/out"});
+  EXPECT_FALSE(exists(by(kNobody)));
+  for (const std::string& folder : kept) EXPECT_TRUE(exists(folder)) << folder;
+  EXPECT_TRUE(exists("models/out/config.json"));
 }
 
 TEST_F(HuggingFace, BadRequests) {

@@ -218,6 +218,24 @@ TEST_F(Resume, OfAFinishedRunDoesNothing) {
   EXPECT_EQ(state("run", kSteps), end);
 }
 
+// Not even what was asked for becomes the run's.
+TEST_F(Resume, OfAFinishedRunChangesNothing) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  const std::vector<std::string> files = {"run/config.toml", "run/run.json", "run/plan.toml", "run/metrics.jsonl"};
+  std::vector<std::string> before;
+  before.reserve(files.size());
+  for (const std::string& file : files) before.push_back(read(file));
+  const std::string end = state("run", kSteps);
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--train.steps=3", "--train.lr=0.5"}, {"--train.lr=0.5", "--parallel.mesh=dp=2"}}) {
+    std::vector<std::string> words = {"train", "run", "--resume"};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_part(done(words).out, "nothing to do: run has done its 6 steps");
+    for (std::size_t i = 0; i < files.size(); ++i) EXPECT_EQ(read(files[i]), before[i]) << files[i];
+    EXPECT_EQ(state("run", kSteps), end);
+  }
+}
+
 TEST_F(Resume, RefusesWhatWouldMakeAnotherRun) {
   done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2"});
   const std::string before = read("run/config.toml");

@@ -277,6 +277,20 @@ TEST_F(Said, BenchmarksWithTheirOwnDefaults) {
   EXPECT_GT(offload["disk_bytes"], 0);
 }
 
+// What a benchmark sets by itself is not taken from the command line in silence.
+TEST_F(Said, BenchmarksRefuseTheKeysThatTheySet) {
+  expect_parts(refused({"bench", "scaling", "tiny.toml", "--parallel.mesh=tp=2"}),
+               {"parallel.mesh = tp=2 has no effect on trireme bench scaling", "--ranks"});
+  expect_part(refused({"bench", "scaling", "tiny.toml", "--runtime.threads=2"}), "runtime.threads = 2 has no effect");
+  expect_part(refused({"bench", "overlap", "tiny.toml", "--parallel.overlap=false"}),
+              "parallel.overlap = false has no effect on trireme bench overlap");
+  expect_part(refused({"bench", "overlap", "tiny.toml", "--table", "--parallel.mesh=tp=2"}),
+              "parallel.mesh = tp=2 has no effect on trireme bench overlap --table");
+  expect_part(refused({"bench", "offload", "tiny.toml", "--memory.offload=none"}), "memory.offload = \"none\" leaves");
+  // A plan of one's own is not replaced by the one that offloads everything of the quickstart.
+  expect_part(refused({"bench", "offload", "--parallel.mesh=tp=3", "--steps=1"}), "tp");
+}
+
 TEST_F(Said, MicroBatchesAreCountedAsTheKeyCounts) {
   const Finished f = done({"train", "tiny.toml", "--parallel.mesh=dp=2", "--train.batch=8", "--train.micro_batch=2",
                            "--output.dir=run", "--train.steps=1"});

@@ -47,6 +47,34 @@ TEST_F(Tokenize, NothingThatIsReadIsOverwritten) {
   done({"tokenize", "--tokenizer=bytes", "--out=text.bin", "text.txt", "--overwrite"});
 }
 
+// A tokenizer may be given as the folder that holds it.
+TEST_F(Tokenize, FilesOfTheTokenizerAreNotOverwritten) {
+  std::filesystem::create_directory(folder() / "mine");
+  done({"tokenize", "--train=300", "--out=mine/tokenizer.json", "text.txt"});
+  const std::string before = read("mine/tokenizer.json");
+  expect_part(refused({"tokenize", "--tokenizer=mine", "--out=mine/tokenizer.json", "text.txt", "--overwrite"}),
+              "--out mine/tokenizer.json is read as mine/tokenizer.json: it would be overwritten");
+  EXPECT_EQ(read("mine/tokenizer.json"), before);
+}
+
+TEST_F(Tokenize, NothingButTokensIsOverwrittenWithTokens) {
+  const std::vector<std::string> words = {"tokenize", "--tokenizer=bytes", "text.txt", "--overwrite"};
+  const auto to = [&](const std::string& out, const std::string& format = "raw") {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {"--out=" + out, "--format=" + format});
+    return all;
+  };
+  const std::string before = read("tiny.toml");
+  expect_part(refused(to("tiny.toml")), "--out tiny.toml: that is there, and is not known as a token file");
+  EXPECT_EQ(read("tiny.toml"), before);
+  write("empty.dat", "");
+  done(to("empty.dat", "llmc"));
+  done(to("empty.dat"));     // with llm.c's header
+  refused(to("empty.dat"));  // now without
+  done(to("x.bin"));
+  done(to("x.bin"));
+}
+
 TEST_F(Tokenize, JsonLinesTrainToo) {
   std::string lines;
   for (int i = 0; i < 400; ++i) lines += R"({"body": "line )" + std::to_string(i) + "\"}\n";

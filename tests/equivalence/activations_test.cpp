@@ -167,7 +167,7 @@ TEST_P(SavedActivationsOf, ForwardIsExactAndMemoryIsAsPlanned) {
 }
 
 // Values that gradients recompute are not saved; what they are computed from is.
-TEST(SavedActivations, BesideRematerialisation) {
+TEST(SavedActivations, WithRematerialisation) {
   for (const char* model : {"gpt2", "resnet18"})
     for (const char* remat : {"every:2", "sqrt", "selective", "full"})
       for (const char* precision : {"f32", "fp16"}) {

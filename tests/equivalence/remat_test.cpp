@@ -43,7 +43,7 @@ train::Config configured(const Case& c) {
   return config;
 }
 
-bool computes_again(const Trained& t) {
+bool recomputes(const Trained& t) {
   const auto& nodes = t.role().module.graph("micro").nodes;
   return std::any_of(nodes.begin(), nodes.end(), [](const ir::Node& node) { return node.barrier; });
 }
@@ -56,7 +56,7 @@ TEST_P(Remat, TrainsLikeThePlainStep) {
   config.memory.remat = GetParam().policy;
   Trained again(config, {.threads = 2});
   // The best for a shallow model may be to forget nothing: then it takes as much memory as the plain step.
-  if (!computes_again(again)) {
+  if (!recomputes(again)) {
     EXPECT_EQ(GetParam().policy, "optimal");
     EXPECT_EQ(again.compiled().arena_bytes(), plain.compiled().arena_bytes());
   }

@@ -201,11 +201,24 @@ Traffic Communicator::traffic() const {
 
 void Communicator::abort(const std::string& why) { impl_->comm->abort(why); }
 
+namespace {
+
+// Whether the ranks are threads of this process; else they are MPI's. Refuses what there is not.
+bool by_threads(const RankOptions& options) {
+  const auto known = {"auto", "threads", "mpi"};
+  if (std::find(known.begin(), known.end(), options.transport) == known.end())
+    refuse("transport \"{}\": expected auto, threads or mpi", options.transport);
+  if (options.transport == "threads" || (options.transport == "auto" && !comm::mpi::launched())) return true;
+  if (!options.link.empty()) refuse("link \"{}\": only threads can pretend to a link", options.link);
+  return false;
+}
+
+}  // namespace
+
 Communicator Communicator::create() { return create({}); }
 
 Communicator Communicator::create(const RankOptions& options) {
-  const bool launched = comm::mpi::launched().has_value();
-  if (options.transport == "threads" || (options.transport == "auto" && !launched))
+  if (by_threads(options))
     return wrap(comm::threads::World(1, {.link = options.link, .timeout = options.timeout}).communicator(0));
   auto session = std::make_shared<comm::mpi::Session>(comm::mpi::SessionOptions{.timeout = options.timeout});
   auto inner = std::make_unique<comm::Communicator>(session->communicator());
@@ -213,18 +226,13 @@ Communicator Communicator::create(const RankOptions& options) {
 }
 
 void run_ranks(int ranks, const std::function<void(Communicator&)>& body, const RankOptions& options) {
-  const auto known = {"auto", "threads", "mpi"};
-  if (std::find(known.begin(), known.end(), options.transport) == known.end())
-    refuse("transport \"{}\": expected auto, threads or mpi", options.transport);
-  const auto launched = comm::mpi::launched();
-  if (options.transport == "threads" || (options.transport == "auto" && !launched)) {
+  if (by_threads(options)) {
     comm::threads::run(ranks, {.link = options.link, .timeout = options.timeout}, [&](comm::Communicator& inner) {
       Communicator outer = wrap(std::move(inner));
       body(outer);
     });
     return;
   }
-  if (!options.link.empty()) refuse("link \"{}\": only threads can pretend to a link", options.link);
   comm::mpi::Session session({.timeout = options.timeout, .tuning = nullptr});
   Communicator outer = wrap(session.communicator());
   try {

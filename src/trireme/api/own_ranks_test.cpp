@@ -21,6 +21,13 @@ TEST(OwnRanks, AProcessByItselfIsAGroupOfOne) {
   EXPECT_EQ(comm.all_reduce(a), a);
 }
 
+TEST(OwnRanks, ATransportThatThereIsNotIsRefused) {
+  const std::string expected = "transport \"nonsense\": expected auto, threads or mpi";
+  EXPECT_EQ(refusal([] { tri::Communicator::create({.transport = "nonsense"}); }), expected);
+  EXPECT_EQ(refusal([] { tri::run_ranks(1, [](tri::Communicator&) {}, {.transport = "nonsense"}); }), expected);
+  EXPECT_EQ(tri::Communicator::create({.transport = "threads"}).size(), 1);
+}
+
 TEST(OwnRanks, EveryOperationOfTheCommunicator) {
   tri::run_ranks(3, [](tri::Communicator& comm) {
     const int rank = comm.rank();

@@ -46,8 +46,9 @@ void name_inputs(models::Families& families, const std::string& family, const Da
   for (const auto& [axis, dimension] : {std::pair{ir::kHeightAxis, "height"}, std::pair{ir::kWidthAxis, "width"}}) {
     const std::string over = fmt::format(":{}", axis);
     const auto axes = train::parse_mesh_axes(plan.mesh);
-    const bool has =
-        axes && std::any_of(axes->begin(), axes->end(), [&](const auto& a) { return a.first == axis && a.second > 1; });
+    const bool has = axes && std::any_of(axes->begin(), axes->end(), [&, over_axis = axis](const auto& a) {
+                       return a.first == over_axis && a.second > 1;
+                     });
     const bool given = std::any_of(plan.sharding.begin(), plan.sharding.end(),
                                    [&](const auto& a) { return a.second.find(over) != std::string::npos; });
     if (has && !given)
@@ -328,13 +329,15 @@ void Trainer::export_huggingface(const std::string& folder, const std::string& d
   // By way of a run folder, which is what an export reads.
   std::filesystem::path target = std::filesystem::path(folder).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();
+  constexpr const char* kRun = "run";
+  remove_abandoned_folders(target.string(), kRun);
   struct Aside {
     std::filesystem::path path;
     ~Aside() {
       std::error_code ignored;
       std::filesystem::remove_all(path, ignored);
     }
-  } const aside{make_aside_folder(target.string(), "run")};
+  } const aside{make_aside_folder(target.string(), kRun)};
   save(aside.path.string());
   train::export_huggingface(aside.path, target, {.dtype = *type}, impl_->registry.models);
 }

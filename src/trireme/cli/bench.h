@@ -1,5 +1,7 @@
 #pragma once
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/cli/commands.h"
@@ -18,6 +20,12 @@ void add_bench_overlap(CLI::App& bench, Context& context);
 void add_bench_plans(CLI::App& bench, Context& context);
 void add_bench_reduce(CLI::App& bench, Context& context);
 void add_bench_scaling(CLI::App& bench, Context& context);
+
+// Refuses keys on the command line that `trireme bench NAME` sets by itself. `why` follows: "it times 1, 2, … ranks".
+void refuse_keys(const Context& context, std::string_view name, std::span<const std::string_view> keys,
+                 std::string_view why);
+// What the command line gives a key; empty: nothing.
+std::string given_value(const Context& context, std::string_view key);
 
 double median(std::vector<double> values);
 // "cpu", "cuda", or "auto": a GPU where there is one. Refuses a GPU that is not there.

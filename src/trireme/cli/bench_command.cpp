@@ -99,6 +99,21 @@ int bench_step(Context& context, const BenchArguments& a) {
 
 }  // namespace
 
+std::string given_value(const Context& context, std::string_view key) {
+  std::string value;
+  for (const std::string& setting : context.overrides)
+    if (setting.size() > key.size() && setting.starts_with(key) && setting[key.size()] == '=')
+      value = setting.substr(key.size() + 1);
+  return value;
+}
+
+void refuse_keys(const Context& context, std::string_view name, std::span<const std::string_view> keys,
+                 std::string_view why) {
+  for (const std::string_view key : keys)
+    if (const std::string value = given_value(context, key); !value.empty())
+      refuse("{} = {} has no effect on trireme bench {}: {}; leave it out", key, value, name, why);
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;

@@ -124,10 +124,16 @@ int bench_offload(Context& context, const OffloadArguments& a) {
   train::TrainerOptions options;
   options.write = false;
   train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
+  if (given_value(context, "memory.offload") == "none")
+    refuse("memory.offload = \"none\" leaves trireme bench offload nothing to measure; leave it out for \"all\"");
   if (config.memory.offload.none()) {
     config.memory.offload = "all";
     // The quickstart's ranks may update shards of their weights in place, which then cannot be offloaded.
-    if (config.builtin && !config.has_own_subject()) {
+    const bool own_plan =
+        std::any_of(context.overrides.begin(), context.overrides.end(), [](const std::string& setting) {
+          return setting.starts_with("parallel.") || setting.starts_with("train.micro_batch=");
+        });
+    if (config.builtin && !config.has_own_subject() && !own_plan) {
       config.parallel = {};
       config.train.micro_batch = 0;
     }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 
 #include "trireme/cli/bench.h"
 #include "trireme/cli/rank_timing.h"
@@ -23,13 +24,10 @@ struct OverlapArguments {
   bool json = false;
 };
 
-// What the command line gives a key; empty: nothing.
-std::string given(const Context& context, const std::string& key) {
-  std::string value;
-  for (const std::string& setting : context.overrides)
-    if (setting.starts_with(key + "=")) value = setting.substr(key.size() + 1);
-  return value;
-}
+// Set here, whatever is given.
+constexpr std::array<std::string_view, 3> kCompared = {"parallel.overlap", "parallel.allreduce", "runtime.threads"};
+constexpr std::array<std::string_view, 4> kOfTable = {"parallel.mesh", "parallel.bucket", "parallel.sequence",
+                                                      "parallel.async_tp"};
 
 // The same steps without a link; over it one thing after the other; and over it, overlapped.
 struct Overlap {
@@ -58,7 +56,7 @@ Overlap measure(Context& context, const OverlapArguments& a, const std::string& 
   o.free = with({"runtime.link="});
   if (o.free.sent <= 0) refuse("the ranks of {} send each other nothing", name);
   // As named, or so slow that sending takes the share of a step.
-  o.link = given(context, "runtime.link");
+  o.link = given_value(context, "runtime.link");
   if (const auto known = comm::threads::parse_link(o.link); known) {
     if (known->bytes_per_second <= 0)
       refuse("runtime.link = \"{}\" needs a bandwidth here, such as 100MB/s,20us", o.link);
@@ -141,8 +139,12 @@ int print_table(Context& context, const OverlapArguments& a) {
 }
 
 int bench_overlap(Context& context, const OverlapArguments& a) {
-  if (a.table) return print_table(context, a);
-  std::string mesh = given(context, "parallel.mesh");
+  refuse_keys(context, "overlap", kCompared, "it compares steps with and without overlap, of ranks of one thread");
+  if (a.table) {
+    refuse_keys(context, "overlap --table", kOfTable, "each line has its own");
+    return print_table(context, a);
+  }
+  std::string mesh = given_value(context, "parallel.mesh");
   Settings settings;
   if (mesh.empty()) {
     mesh = fmt::format("dp={}", a.ranks);

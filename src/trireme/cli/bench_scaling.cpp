@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <thread>
 
@@ -90,6 +91,8 @@ void add_lines(Context& context, const RankArguments& a, std::int64_t batch, boo
 }
 
 int bench_scaling(Context& context, const RankArguments& a) {
+  constexpr std::array<std::string_view, 3> kSet = {"parallel.mesh", "train.micro_batch", "runtime.threads"};
+  refuse_keys(context, "scaling", kSet, "it times the numbers of ranks that --ranks names, over dp, one thread each");
   const std::int64_t batch = batch_of(context, a);
   const train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
   const bool images = context.registry->models.at(config.model.family).images;

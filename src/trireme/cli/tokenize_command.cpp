@@ -12,6 +12,7 @@
 #include "trireme/core/json.h"
 #include "trireme/core/text.h"
 #include "trireme/data/encode_documents.h"
+#include "trireme/data/token_files.h"
 #include "trireme/data/token_writer.h"
 #include "trireme/data/tokenizer/known_patterns.h"
 #include "trireme/data/tokenizer/tokenizer.h"
@@ -55,7 +56,7 @@ void check_output(const TokenizeArguments& a) {
 // The files to read; what is written must not be one of them.
 std::vector<data::TextFile> input_files(const TokenizeArguments& a) {
   std::vector<data::TextFile> files = data::find_text_files(a.inputs, "INPUT");
-  std::vector<std::string> read = {a.tokenizer};
+  std::vector<std::string> read = data::tokenizer_files(a.tokenizer);
   for (const data::TextFile& file : files) read.push_back(file.path);
   for (const std::string& path : read)
     if (std::error_code missing; std::filesystem::equivalent(path, a.out, missing))
@@ -72,11 +73,23 @@ data::TokenType token_type(const TokenizeArguments& a, std::int64_t vocab) {
   return vocab <= narrow ? data::TokenType::u16 : data::TokenType::u32;
 }
 
+// --overwrite is for what was made before, not for what else a slip of the fingers names.
+bool may_be_replaced(const std::string& out) {
+  std::error_code unknown;
+  return !std::filesystem::is_regular_file(out, unknown) || std::filesystem::file_size(out, unknown) == 0;
+}
+
+void check_tokens(const std::string& out) {
+  if (may_be_replaced(out) || data::is_known_as_tokens(out)) return;
+  refuse("--out {}: that is there, and is not known as a token file (.bin, or llm.c's header); name another file", out);
+}
+
 int encode_files(const TokenizeArguments& a) {
   check_output(a);
   const auto tokenizer = data::open_tokenizer(a.tokenizer, "--tokenizer");
   const data::TokenType type = token_type(a, tokenizer->vocab());
   const std::vector<data::TextFile> files = input_files(a);
+  check_tokens(a.out);
   data::TokenWriter writer(a.out, a.format == "llmc" ? data::TokenFormat::llmc : data::TokenFormat::raw, type);
   WorkProgress progress;
   data::EncodeOptions options;
@@ -122,10 +135,8 @@ int encode_files(const TokenizeArguments& a) {
   return 0;
 }
 
-// --overwrite is for a tokenizer that is there, not for what else a slip of the fingers names.
 void check_tokenizer(const std::string& out) {
-  std::error_code unknown;
-  if (!std::filesystem::is_regular_file(out, unknown) || std::filesystem::file_size(out, unknown) == 0) return;
+  if (may_be_replaced(out)) return;
   try {
     data::open_tokenizer(std::filesystem::absolute(out).string());
   } catch (const Error&) {

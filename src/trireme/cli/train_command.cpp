@@ -140,7 +140,7 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   if (speaker) preparation.emplace("starting");
   trainer.start();
   preparation.reset();
-  if (a.resume && trainer.first_step() > 0 && trainer.first_step() >= trainer.config().train.steps) {
+  if (trainer.has_nothing_to_do()) {
     say(stdout, "nothing to do: {} has done its {} steps; --train.steps=N goes on to step N\n",
         trainer.folder().string(), trainer.first_step());
     return 0;

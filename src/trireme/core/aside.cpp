@@ -8,6 +8,7 @@
 #include <charconv>
 #include <csignal>
 #include <filesystem>
+#include <vector>
 
 namespace trireme {
 namespace {
@@ -34,6 +35,15 @@ std::string make_aside_folder(const std::string& path, std::string_view kind) {
   if (!parent.empty()) std::filesystem::create_directories(parent);
   for (int attempt = 0;; ++attempt)
     if (std::string name = aside_name(path, kind, attempt); std::filesystem::create_directory(name)) return name;
+}
+
+void remove_abandoned_folders(const std::string& path, std::string_view kind) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  std::vector<std::filesystem::path> abandoned;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(parent.empty() ? "." : parent, ignored))
+    if (is_abandoned(entry.path().filename().string(), kind)) abandoned.push_back(entry.path());
+  for (const auto& folder : abandoned) std::filesystem::remove_all(folder, ignored);
 }
 
 bool is_abandoned(std::string_view name, std::string_view kind) {

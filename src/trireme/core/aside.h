@@ -13,6 +13,10 @@ std::string aside_name(const std::string& path, std::string_view kind, int attem
 // Makes an empty folder under such a name, and the folder that holds it; gives its path.
 std::string make_aside_folder(const std::string& path, std::string_view kind);
 
+// Removes the folders that make_aside_folder(path, kind) has made, for this path or others next to it, in processes of
+// this machine that have ended.
+void remove_abandoned_folders(const std::string& path, std::string_view kind);
+
 // Whether `name`, without its folder, was made by `aside_name` on this machine, by a process that has ended.
 bool is_abandoned(std::string_view name, std::string_view kind);
 

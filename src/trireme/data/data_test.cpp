@@ -304,7 +304,7 @@ TEST(ByteTokenizer, RoundTrips) {
   EXPECT_EQ(bytes.encode("\xff")[0], 255);
 }
 
-TEST(SyntheticImages, ClassesCanBeToldApart) {
+TEST(SyntheticImages, ClassesCanBeDistinguished) {
   const SyntheticImages images(17, 3, 7, 0, 2000);
   Batch batch;
   images.resize(batch, 2000);

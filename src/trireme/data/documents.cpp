@@ -57,7 +57,7 @@ std::size_t DocumentReader::line_end() const {
 }
 
 bool DocumentReader::take_line(Document& document) {
-  while (!in_line_ && !rest_.empty()) {
+  while (!within_line_ && !rest_.empty()) {
     const std::size_t end = line_end();
     const std::size_t whole = std::min(end + 1, rest_.size());
     const std::string_view line = trim(rest_.substr(0, end));
@@ -72,12 +72,12 @@ bool DocumentReader::take_line(Document& document) {
     }
     rest_of_ = find_field(line, field_, fmt::format("{}:{}", files_[file_].path, line_), *open_);
     around_ = whole - rest_of_.size();
-    in_line_ = true;
+    within_line_ = true;
   }
-  if (!in_line_) return false;
+  if (!within_line_) return false;
   document = take_part(rest_of_, true);
   document.line = line_;
-  in_line_ = !document.ends;
+  within_line_ = !document.ends;
   if (document.ends) document.file_bytes += around_;
   return true;
 }
@@ -93,7 +93,7 @@ std::vector<Document> DocumentReader::next(std::uint64_t bytes) {
       line_ = 0;
     }
     Document document;
-    bool have = in_line_ || !rest_.empty();
+    bool have = within_line_ || !rest_.empty();
     if (have && holds_json_lines(file.path))
       have = take_line(document);
     else if (have)
@@ -104,7 +104,7 @@ std::vector<Document> DocumentReader::next(std::uint64_t bytes) {
       taken += document.bytes.size() + sizeof document;
       documents.push_back(std::move(document));
     }
-    if (rest_.empty() && !in_line_) {
+    if (rest_.empty() && !within_line_) {
       open_.reset();
       ++file_;
     }

@@ -58,7 +58,7 @@ class DocumentReader {
   std::string_view rest_;     // of the open file
   std::string_view rest_of_;  // of the text of a long line
   std::uint64_t around_ = 0;  // bytes of that line outside its text
-  bool in_line_ = false;
+  bool within_line_ = false;
   std::int64_t line_ = 0;
 };
 

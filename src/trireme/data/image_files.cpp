@@ -50,7 +50,7 @@ bool is_test_name(const std::string& name) {
 }
 
 // The labels of an image file: "images" and the dimensions replaced in its name.
-std::string labels_beside(const std::string& path, std::string_view key) {
+std::string labels_of(const std::string& path, std::string_view key) {
   const fs::path images(path);
   const std::string name = images.filename().string();
   const std::size_t at = name.rfind("images");
@@ -75,7 +75,7 @@ ImageSet open_file(const std::string& path, std::string_view key) {
   ImageSet set;
   std::vector<std::shared_ptr<const MappedFile>> files = {file};
   if (looks_like_idx(file->bytes())) {
-    const std::string labels_path = labels_beside(path, key);
+    const std::string labels_path = labels_of(path, key);
     const auto labels = std::make_shared<const MappedFile>(labels_path);
     files.push_back(labels);
     set = idx_images(file->bytes(), path, labels->bytes(), labels_path);

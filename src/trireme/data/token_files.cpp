@@ -1,9 +1,11 @@
 #include "trireme/data/token_files.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -37,18 +39,19 @@ T load(std::span<const std::byte> bytes, std::size_t offset) {
   return value;
 }
 
+constexpr std::uint32_t kMagicU16 = 20240520;
+constexpr std::uint32_t kMagicU32 = 20240801;
+
 // llm.c: a header of 256 words (magic, version, tokens), then uint16 (version 1) or uint32 (version 7) tokens.
 std::optional<Format> llmc_format(std::span<const std::byte> bytes, const std::string& path) {
   constexpr std::size_t header = 1024;
-  constexpr std::uint32_t magic_u16 = 20240520;
-  constexpr std::uint32_t magic_u32 = 20240801;
   if (bytes.size() < header) return std::nullopt;
   const auto magic = load<std::uint32_t>(bytes, 0);
   const auto version = load<std::uint32_t>(bytes, 4);
   std::optional<TokenType> type;
-  if (magic == magic_u16 && version == 1) type = TokenType::u16;
-  if (magic == magic_u32 && version == 7) type = TokenType::u32;
-  if (!type && (magic == magic_u16 || magic == magic_u32))
+  if (magic == kMagicU16 && version == 1) type = TokenType::u16;
+  if (magic == kMagicU32 && version == 7) type = TokenType::u32;
+  if (!type && (magic == kMagicU16 || magic == kMagicU32))
     refuse("{}: version {} of llm.c's format is not known (1 is, with uint16, and 7, with uint32)", path, version);
   if (!type) return std::nullopt;
   const std::uint64_t tokens = load<std::uint32_t>(bytes, 8);
@@ -171,6 +174,14 @@ std::vector<TokenSource> open_token_files(std::span<const std::string> patterns,
     }
   }
   return sources;
+}
+
+bool is_known_as_tokens(const std::string& path) {
+  std::uint32_t magic = 0;
+  std::array<char, sizeof magic> first{};
+  std::ifstream(path, std::ios::binary).read(first.data(), first.size());
+  std::memcpy(&magic, first.data(), sizeof magic);
+  return fs::path(path).extension() == ".bin" || magic == kMagicU16 || magic == kMagicU32;
 }
 
 }  // namespace trireme::data

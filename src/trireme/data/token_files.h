@@ -31,4 +31,7 @@ std::vector<TokenSource> open_token_files(std::span<const std::string> patterns,
                                           std::int64_t vocab, std::string_view key, bool random = false,
                                           const OptionNames& names = {});
 
+// Whether a file is one of tokens by its name (.bin) or by its first bytes (llm.c's header). Raw tokens say nothing.
+bool is_known_as_tokens(const std::string& path);
+
 }  // namespace trireme::data

@@ -298,7 +298,7 @@ TEST_F(CheckpointTest, OlderFormatsAreRead) {
   EXPECT_EQ(read_t(), numbered({4, 6}));
 }
 
-TEST_F(CheckpointTest, OtherFormatsAndCutFilesAreToldApart) {
+TEST_F(CheckpointTest, OtherFormatsAndCutFilesAreDistinguished) {
   write_text("manifest.json", "{\"format\": 1, \"step\": 3, \"tensors\": {}}\n");
   EXPECT_EQ(refusal(), (folder_ / "manifest.json").string() + ": has format 1; this version reads formats 2 to 4");
   write_boxes({4}, {{{0}, {4}}});

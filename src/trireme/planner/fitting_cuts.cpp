@@ -38,7 +38,7 @@ FittingCuts::FittingCuts(const compiler::Graphs& graphs, const compiler::Plan& p
   const program::Schedule schedule = plan.schedule(graphs.micro_batches);
   for (const int held : program::held(schedule)) held_.push_back(static_cast<double>(held) / schedule.chunks);
   for (const int versions : program::weight_versions(schedule)) versions_.push_back(versions - 1);
-  besides_.assign(held_.size(), 0);
+  beyond_estimate_.assign(held_.size(), 0);
 }
 
 double FittingCuts::estimate(std::size_t part, std::size_t first, std::size_t last) const {
@@ -50,7 +50,7 @@ double FittingCuts::estimate(std::size_t part, std::size_t first, std::size_t la
 std::vector<std::int64_t> FittingCuts::within(double limit) const {
   const double chunks = static_cast<double>(parts_) / static_cast<double>(held_.size());
   return balanced_parts(pieces_.seconds, parts_, [&](std::size_t part, std::size_t first, std::size_t last) {
-    return estimate(part, first, last) * chunks + besides_[stage_of(part)] <= limit;
+    return estimate(part, first, last) * chunks + beyond_estimate_[stage_of(part)] <= limit;
   });
 }
 
@@ -63,7 +63,7 @@ std::vector<std::string> FittingCuts::next(const std::vector<std::string>& cuts,
     double estimated = 0;
     for (std::size_t part = stage; part + 1 < begins.size(); part += held_.size())
       estimated += estimate(part, begins[part], begins[part + 1]);
-    besides_[stage] = static_cast<double>(measured[stage]) - estimated;
+    beyond_estimate_[stage] = static_cast<double>(measured[stage]) - estimated;
   }
   std::vector<std::int64_t> found = within(limit_);
   if (found.empty()) {

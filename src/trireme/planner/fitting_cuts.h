@@ -34,10 +34,10 @@ class FittingCuts {
   double limit_;
   // Sums over the pieces before each: of their states, of those that an earlier piece has too, of what is saved.
   std::vector<double> states_, tied_, saved_;
-  std::vector<double> weights_;   // and of what a version of the weights takes
-  std::vector<double> held_;      // by stage: micro-batches
-  std::vector<double> versions_;  // by stage: of the weights, beyond the first
-  std::vector<double> besides_;   // by stage: what a step needed more than estimated
+  std::vector<double> weights_;          // and of what a version of the weights takes
+  std::vector<double> held_;             // by stage: micro-batches
+  std::vector<double> versions_;         // by stage: of the weights, beyond the first
+  std::vector<double> beyond_estimate_;  // by stage: what a step needed more than estimated
 };
 
 }  // namespace trireme::planner

@@ -24,20 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "step-";
-constexpr std::string_view kUnfinished = ".partial";
 // How the trainer records in log.txt that a checkpoint was written.
 constexpr std::string_view kLoggedCheckpoint = "] checkpoint of step ";
-
-// The step of "step-00000100"; nothing for other names.
-std::optional<std::int64_t> step_of(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  std::int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  if (error != std::errc() || rest != end) return std::nullopt;
-  return step;
-}
 
 io::CheckpointReader open_checkpoint(const fs::path& run, std::int64_t step) {
   io::CheckpointReader reader(checkpoint_folder(run, step));
@@ -143,15 +131,6 @@ void write_aside(const fs::path& aside, io::CheckpointManifest& manifest, std::s
   write_file_atomically((aside / io::kManifestFile).string(), io::manifest_text(manifest));
 }
 
-// A folder that is being removed is no checkpoint any more: should that be cut short, none is found half gone.
-void remove_checkpoint(const fs::path& folder) {
-  const fs::path aside = folder.string() + std::string(kUnfinished);
-  std::error_code ignored;
-  fs::remove_all(aside, ignored);
-  fs::rename(folder, aside, ignored);
-  fs::remove_all(aside, ignored);
-}
-
 // For sessions that were compiled without staging.
 class OwnStaging {
  public:
@@ -167,19 +146,6 @@ class OwnStaging {
 };
 
 }  // namespace
-
-fs::path checkpoint_folder(const fs::path& run, std::int64_t step) {
-  return run / "checkpoints" / fmt::format("{}{:08}", kPrefix, step);
-}
-
-std::vector<std::int64_t> checkpoint_steps(const fs::path& run) {
-  std::vector<std::int64_t> steps;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(run / "checkpoints", error))
-    if (const auto step = step_of(entry.path().filename().string())) steps.push_back(*step);
-  std::sort(steps.rbegin(), steps.rend());
-  return steps;
-}
 
 io::CheckpointManifest describe_checkpoint(const Config& config, std::int64_t step) {
   io::CheckpointManifest manifest;
@@ -258,24 +224,13 @@ std::vector<SavedShard> saved_shards(Session& session) {
 std::uint64_t write_checkpoint(const fs::path& run, io::CheckpointManifest manifest, std::span<const SavedShard> shards,
                                const Copied& copied, comm::Communicator* world) {
   const fs::path target = checkpoint_folder(run, manifest.step);
-  const fs::path aside = target.string() + std::string(kUnfinished);
+  const fs::path aside = unfinished_folder(run, manifest.step);
   const bool leads = world == nullptr || world->rank() == 0;
-  // The same step gives the same state.
-  std::uint8_t there = 0;
-  if (leads && fs::exists(target)) {
-    ThreadPool pool(reading_threads());
-    there = fault(run, manifest.step, pool) ? 0 : 1;
-  }
-  if (world != nullptr) world->broadcast(std::as_writable_bytes(std::span(&there, 1)), 0);
-  if (there != 0) return 0;
   std::error_code ignored;
   try {
     write_aside(aside, manifest, shards, copied, world);
     if (!leads) return 0;
-    fs::remove_all(target);
-    fs::rename(aside, target);
-    sync_folder(target.parent_path().string());
-    sync_folder(run.string());  // `checkpoints` itself may be new
+    put_in_place(run, manifest.step);
   } catch (const fs::filesystem_error& e) {
     fs::remove_all(aside, ignored);
     fail("the checkpoint {} cannot be written: {}", target.string(), e.code().message());
@@ -287,41 +242,6 @@ std::uint64_t write_checkpoint(const fs::path& run, io::CheckpointManifest manif
   std::uint64_t bytes = 0;
   for (const auto& [name, file] : manifest.files) bytes += file.bytes;
   return bytes;
-}
-
-void prune_checkpoints(const fs::path& run, std::int64_t step, std::int64_t keep,
-                       std::span<const std::int64_t> broken) {
-  std::int64_t kept = 0;
-  for (const std::int64_t other : checkpoint_steps(run)) {
-    if (other > step) continue;
-    const bool bad = other != step && std::find(broken.begin(), broken.end(), other) != broken.end();
-    if (bad || ++kept > std::max<std::int64_t>(keep, 1)) remove_checkpoint(checkpoint_folder(run, other));
-  }
-}
-
-std::vector<std::int64_t> make_room(const fs::path& run, std::int64_t step, std::span<const std::int64_t> broken) {
-  std::vector<std::int64_t> good = checkpoint_steps(run), gone;
-  std::erase_if(good, [&](std::int64_t other) {
-    return other >= step || std::find(broken.begin(), broken.end(), other) != broken.end();
-  });
-  if (good.size() < 2) return gone;
-  // One is as large as the other, but for what says which step it is.
-  constexpr std::uintmax_t kMore = 64 * 1024;
-  std::uintmax_t needed = kMore;
-  std::error_code unknown;
-  for (const fs::directory_entry& file :
-       fs::recursive_directory_iterator(checkpoint_folder(run, good.front()), unknown))
-    if (file.is_regular_file(unknown)) needed += file.file_size(unknown);
-  const auto lacks_room = [&] {
-    const fs::space_info space = fs::space(run, unknown);
-    return !unknown && space.available < needed;
-  };
-  while (good.size() > 1 && lacks_room()) {
-    remove_checkpoint(checkpoint_folder(run, good.back()));
-    gone.push_back(good.back());
-    good.pop_back();
-  }
-  return gone;
 }
 
 void save_checkpoint(const fs::path& run, Session& session, const Config& config, std::int64_t step,
@@ -337,17 +257,6 @@ void save_checkpoint(const fs::path& run, Session& session, const Config& config
   if (session.first_rank() == 0) prune_checkpoints(run, step, keep);
 }
 
-void remove_unfinished(const fs::path& run) {
-  std::vector<fs::path> unfinished;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(run / "checkpoints", ignored))
-    if (std::string name = entry.path().filename().string(); name.ends_with(kUnfinished)) {
-      name.resize(name.size() - kUnfinished.size());
-      if (step_of(name)) unfinished.push_back(entry.path());
-    }
-  for (const fs::path& path : unfinished) fs::remove_all(path, ignored);
-}
-
 namespace {
 
 // Checkpoints may lie behind a link, on a disk that is not there today: that is not the same as none.
@@ -357,7 +266,7 @@ void check_reachable(const fs::path& run) {
   if (!fs::exists(fs::symlink_status(folder, error))) return;
   if (fs::is_symlink(folder, error) && !fs::exists(folder, error))
     refuse("{} is a link to {}, which is not there", folder.string(), fs::read_symlink(folder, error).string());
-  fs::directory_iterator(folder, error);
+  const fs::directory_iterator readable(folder, error);
   if (error) refuse("{} cannot be read: {}", folder.string(), error.message());
 }
 
@@ -398,6 +307,11 @@ std::optional<std::int64_t> newest_checkpoint(const fs::path& run, const LogSink
     refuse("{}: there is no checkpoint any more, and log.txt records one of step {}", (run / "checkpoints").string(),
            *step);
   return std::nullopt;
+}
+
+bool has_checkpoint(const fs::path& run, std::int64_t step) {
+  ThreadPool pool(reading_threads());
+  return !fault(run, step, pool);
 }
 
 namespace {

@@ -10,15 +10,13 @@
 #include "trireme/core/log.h"
 #include "trireme/io/checkpoint_manifest.h"
 #include "trireme/io/shard_writer.h"
+#include "trireme/train/checkpoint_folders.h"
 #include "trireme/train/session.h"
 
 namespace trireme::train {
 
-// A run's checkpoints lie in checkpoints/step-00000100/: safetensors files and the manifest that describes them
-// (io/checkpoint_manifest.h). Each is complete or absent: written aside as step-00000100.partial, synced, renamed.
-std::filesystem::path checkpoint_folder(const std::filesystem::path& run, std::int64_t step);
-// The steps that have a folder, newest first.
-std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& run);
+// A checkpoint (train/checkpoint_folders.h says where it lies) is safetensors files and the manifest that describes
+// them (io/checkpoint_manifest.h).
 
 // What a checkpoint after `step` updates says about the run; tensors and files are not filled in.
 io::CheckpointManifest describe_checkpoint(const Config& config, std::int64_t step);
@@ -34,33 +32,25 @@ struct SavedShard {
 std::string shard_file(std::size_t rank);
 std::vector<SavedShard> saved_shards(Session& session);
 
-// Writes a checkpoint, shard after shard, each by way of its staging; `copied` as in io::write_shard. One of that step
-// that is there already and valid stays; a broken one is replaced. Gives the bytes written. With `world`, every process
-// writes its own shards, and the first puts the checkpoint together: collective.
+// Writes a checkpoint, shard after shard, each by way of its staging; `copied` as in io::write_shard. It takes the
+// place of one of that step that is there, which until then stays as it was. Gives the bytes written. With `world`,
+// every process writes its own shards, and the first puts the checkpoint together: collective.
 std::uint64_t write_checkpoint(const std::filesystem::path& run, io::CheckpointManifest manifest,
                                std::span<const SavedShard> shards,
                                const std::function<void(std::size_t shard, std::size_t tensor)>& copied,
                                comm::Communicator* world = nullptr);
-// Removes all but the newest `keep` of the checkpoints up to `step`, not counting those known to be `broken`, which go
-// too. (Later ones are broken ones that a resumed run has not come to yet.)
-void prune_checkpoints(const std::filesystem::path& run, std::int64_t step, std::int64_t keep,
-                       std::span<const std::int64_t> broken = {});
-// Where the disk has no room for one more checkpoint: removes the oldest of those before `step` until it has, and never
-// the newest that is good. Gives the steps of those that are gone.
-std::vector<std::int64_t> make_room(const std::filesystem::path& run, std::int64_t step,
-                                    std::span<const std::int64_t> broken = {});
 // Both, before returning. Training writes its own in the background: train/checkpoint_writer.h.
 void save_checkpoint(const std::filesystem::path& run, Session& session, const Config& config, std::int64_t step,
                      std::int64_t keep);
-
-// What a run that was killed left half written. Only for the process that owns the run.
-void remove_unfinished(const std::filesystem::path& run);
 
 // The newest checkpoint that is complete and has all its checksums; nothing where the run has never had one. Says on
 // `log` which folders were skipped and why, and lists their steps in `skipped`. Refuses, naming each and why, where the
 // run has had checkpoints and none can be used.
 std::optional<std::int64_t> newest_checkpoint(const std::filesystem::path& run, const LogSink& log,
                                               std::vector<std::int64_t>* skipped = nullptr);
+
+// Whether there is a checkpoint of that step that is complete and has all its checksums.
+bool has_checkpoint(const std::filesystem::path& run, std::int64_t step);
 
 // Refuses a checkpoint that is damaged anywhere, also in what the caller is not going to read, and a step that was not
 // saved.

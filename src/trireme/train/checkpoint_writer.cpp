@@ -24,7 +24,7 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path run, Session& session, 
       broken_(std::move(broken)),
       shards_(saved_shards(session)),
       world_(session.world() == nullptr ? nullptr : session.world()->split(0)),
-      worker_(1, [this](io::CheckpointManifest& manifest) { write(std::move(manifest)); }) {}
+      worker_(1, [this](Begun& begun) { write(std::move(begun)); }) {}
 
 CheckpointWriter::~CheckpointWriter() { wait(); }
 
@@ -32,19 +32,19 @@ void CheckpointWriter::start(io::CheckpointManifest manifest) {
   wait();
   // Held before the thread runs: the next step may reach its update first.
   hold_all();
-  worker_.submit(std::move(manifest));
+  worker_.submit({std::move(manifest), session_.changes()});
 }
 
-void CheckpointWriter::write(io::CheckpointManifest manifest) {
+void CheckpointWriter::write(Begun begun) {
   const auto begin = std::chrono::steady_clock::now();
   const double processor_begin = processor_seconds();
-  const std::int64_t step = manifest.step;
-  Written result{.step = step};
+  const std::int64_t step = begun.manifest.step;
+  Written result{.step = step, .changes = begun.changes};
   try {
     const auto copied = [this](std::size_t s, std::size_t tensor) {
       session_.rank(shards_[s].rank).held().release(shards_[s].states[tensor]);
     };
-    result.bytes = write_checkpoint(run_, std::move(manifest), shards_, copied, world_.get());
+    result.bytes = write_checkpoint(run_, std::move(begun.manifest), shards_, copied, world_.get());
     if (session_.first_rank() == 0) prune_checkpoints(run_, step, keep_, broken_);
     std::erase_if(broken_, [&](std::int64_t other) { return other <= step; });
   } catch (const std::exception& e) {

@@ -13,8 +13,9 @@ namespace trireme::train {
 // What became of a checkpoint.
 struct Written {
   std::int64_t step = 0;
+  std::uint64_t changes = 0;              // of the session when it began (Session::changes)
   std::optional<std::string> error = {};  // why there is none
-  std::uint64_t bytes = 0;                // 0: it was there already
+  std::uint64_t bytes = 0;
   double seconds = 0;
   double processor_seconds = 0;  // of the thread that wrote it
 };
@@ -44,7 +45,11 @@ class CheckpointWriter {
   std::vector<Written> take();
 
  private:
-  void write(io::CheckpointManifest manifest);
+  struct Begun {
+    io::CheckpointManifest manifest;
+    std::uint64_t changes = 0;
+  };
+  void write(Begun begun);
   void hold_all();
   void release_all();
 
@@ -56,7 +61,7 @@ class CheckpointWriter {
   std::unique_ptr<comm::Communicator> world_;  // for the thread alone; null: no other processes
   std::optional<Written> result_;              // the thread's while it is busy
   std::vector<Written> finished_;
-  Worker<io::CheckpointManifest> worker_;  // last: starts when everything else exists
+  Worker<Begun> worker_;  // last: starts when everything else exists
 };
 
 }  // namespace trireme::train

@@ -201,7 +201,10 @@ void check_target(const fs::path& folder, bool overwrite) {
 // place.
 class Aside {
  public:
-  explicit Aside(fs::path target) : target_(std::move(target)), path_(make_aside_folder(target_.string(), "export")) {}
+  explicit Aside(fs::path target) : target_(std::move(target)) {
+    remove_abandoned_folders(target_.string(), kExport);
+    path_ = make_aside_folder(target_.string(), kExport);
+  }
   ~Aside() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
@@ -223,6 +226,7 @@ class Aside {
   }
 
  private:
+  static constexpr std::string_view kExport = "export";
   fs::path target_;
   fs::path path_;
 };

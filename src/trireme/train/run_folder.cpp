@@ -223,6 +223,7 @@ RunLock lock_run_folder(const fs::path& folder, const Config& config, const std:
     if (!fs::exists(fs::symlink_status(folder, unknown))) make_run_folder(folder, config, run_json);
     fs::create_directories(folder);
     lock = RunLock(folder);
+    restore_replaced(folder);
   });
   return lock;
 }

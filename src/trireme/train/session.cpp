@@ -149,10 +149,12 @@ void Session::run_each(const std::function<void(Rank&)>& body) {
 }
 
 void Session::initialize(std::int64_t seed) {
+  ++changes_;
   run_each([&](Rank& rank) { rank.initialize(seed); });
 }
 
 void Session::refresh_copies() {
+  ++changes_;
   run_each([](Rank& rank) { rank.refresh_copies(); });
 }
 
@@ -161,6 +163,7 @@ void Session::catch_up() {
 }
 
 StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+  ++changes_;
   StepResult result;
   const auto work = [&](Rank& rank) {
     const StepResult own = rank.step(batch, step, lr, seed);
@@ -178,6 +181,7 @@ void Session::expect(const data::Batch& next) {
 }
 
 std::int64_t Session::run(const Steps& steps) {
+  ++changes_;
   std::int64_t done = 0;
   run_each([&](Rank& rank) {
     const std::int64_t own = rank.run(steps);
@@ -303,6 +307,7 @@ void Session::read_state(const std::string& name, std::size_t offset, std::span<
 }
 
 void Session::write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes) {
+  ++changes_;
   each_holder(ranks_, find_state(compiled_, name), offset, bytes.size(), [&](Rank& rank, const Overlap& o) {
     rank.write_state(name, o.in_storage, bytes.subspan(o.in_span, o.size));
   });

@@ -70,6 +70,8 @@ class Session {
   void write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes);
   // Recomputes the copies that are derived from weights, such as those in low precision.
   void refresh_copies();
+  // Counts what may have changed the state: where the number is the same, so is the state.
+  std::uint64_t changes() const { return changes_; }
 
   // Those of this process; the ranks that take rows of the batch come first.
   std::span<const std::unique_ptr<Rank>> ranks() const { return ranks_; }
@@ -117,6 +119,7 @@ class Session {
   void catch_up();
 
   const Compiled& compiled_;
+  std::uint64_t changes_ = 0;
   comm::Communicator* world_;
   std::vector<std::unique_ptr<runtime::ProcessGroups>> groups_;
   std::vector<std::unique_ptr<Rank>> ranks_;

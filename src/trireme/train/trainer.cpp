@@ -177,11 +177,11 @@ void Trainer::set_first_weights() {
 // Reads all that the run begins with; of a folder of another run nothing has changed yet.
 void Trainer::load_start(bool resumes, std::optional<std::int64_t> newest) {
   session_->initialize(config_.train.seed);
+  if (!config_.distil.teacher.empty()) load_teacher(config_, registry_, *session_);
   if (resumes)
     resume(newest);
   else
     set_first_weights();
-  if (!config_.distil.teacher.empty()) load_teacher(config_, registry_, *session_);
   if (options_.world == nullptr) return;
   std::int32_t read = 1;  // by this process; one that could not read does not come here
   options_.world->all_reduce(std::span(&read, 1), comm::Reduce::max);
@@ -246,7 +246,7 @@ void Trainer::start() {
     }
   if (resumes && leads()) report_changed_data();
   if (resumes) load_start(true, newest);
-  if (options_.write && leads()) {
+  if (options_.write && leads() && !has_nothing_to_do()) {
     write_run_files(folder_, config_, options_.mode, run_json());
     write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
     if (starts_from_folder_) keep_tokenizer_files(config_.init.from, folder_);
@@ -254,7 +254,7 @@ void Trainer::start() {
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
     for (const std::string& text : std::exchange(early_log_, {})) write_log(text);
   }
-  record_algorithms();
+  if (!has_nothing_to_do()) record_algorithms();
   if (step_ == 0 && leads() && (resumes || !config_.init.from.empty()))
     if (const std::string warning = filling_warning(config_, planned_.graphs, *session_); !warning.empty())
       note(LogLevel::warning, warning);

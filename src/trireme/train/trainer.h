@@ -100,6 +100,10 @@ class Trainer {
   Session& session() { return *session_; }
   const std::filesystem::path& folder() const { return folder_; }
   std::int64_t first_step() const { return step_; }
+  // Whether the run that was resumed has done its steps: then starting writes nothing to its folder but the log.
+  bool has_nothing_to_do() const {
+    return options_.mode == RunMode::resume && step_ > 0 && step_ >= config_.train.steps;
+  }
   int threads() const { return threads_; }
   // Whether this process writes and speaks for all.
   bool leads() const { return options_.world == nullptr || options_.world->rank() == 0; }
@@ -168,6 +172,8 @@ class Trainer {
   // Begins a checkpoint of the state as it is; `last`: and waits for it, and fails if it does.
   void checkpoint(Outcome& outcome, bool last);
   void report(const std::vector<Written>& checkpoints);
+  // Whether the run's folder has the state as it is now. Collective.
+  bool is_saved() const;
   std::string run_json() const;
   void report_changed_data();
   // Before anything is prepared: the algorithms that were recorded with the run, or with the plan that it follows, are
@@ -201,9 +207,13 @@ class Trainer {
   std::unique_ptr<Session> session_;
   std::vector<std::int64_t> broken_;          // steps whose checkpoints were found damaged
   std::unique_ptr<CheckpointWriter> writer_;  // after the session, which it reads
-  std::optional<std::int64_t> last_saved_;
-  std::size_t recorded_ = 0;     // algorithms that were found recorded
-  std::string algorithms_text_;  // those in use
+  struct Saved {
+    std::int64_t step = 0;
+    std::uint64_t changes = 0;  // of the session then
+  };
+  std::optional<Saved> last_saved_;  // in the run's own folder
+  std::size_t recorded_ = 0;         // algorithms that were found recorded
+  std::string algorithms_text_;      // those in use
   std::unique_ptr<MetricsFile> metrics_;
   std::ofstream log_file_;
   std::vector<std::string> early_log_;  // what was noted before the run folder had a log.txt

@@ -100,7 +100,7 @@ void Trainer::load_step(const std::filesystem::path& folder, std::int64_t step) 
         variance_scale(config_, *saved, step, compiled_.plan.updates_per_step(compiled_.micro_batches));
   load_checkpoint(folder, step, *session_, load);
   step_ = step;
-  if (folder == folder_) last_saved_ = step_;
+  if (folder == folder_) last_saved_ = Saved{step_, session_->changes()};
 }
 
 bool Trainer::load(const std::filesystem::path& folder) {
@@ -177,26 +177,31 @@ void Trainer::checkpoint(Outcome& outcome, bool last) {
   if (!writer_) return;
   const auto begin = std::chrono::steady_clock::now();
   writer_->wait();  // for the one before, which may be what makes room
+  report(writer_->take());
+  if (is_saved()) return;
   std::vector<std::int64_t> gone;
   if (leads()) gone = make_room(folder_, step_, broken_);
   broadcast(std::int64_t{0});  // nobody writes before there is room
   if (!gone.empty())
     note(LogLevel::warning,
          fmt::format("the disk of {} is full: the checkpoint{} of step{} {} made room for that of step {}",
-                     folder_.string(), gone.size() == 1 ? "" : "s", gone.size() == 1 ? "" : "s", fmt::join(gone, ", "),
-                     step_));
+                     (folder_ / "checkpoints").string(), gone.size() == 1 ? "" : "s", gone.size() == 1 ? "" : "s",
+                     fmt::join(gone, ", "), step_));
   record_algorithms();
   io::CheckpointManifest manifest = describe_checkpoint(config_, step_);
   manifest.algorithms = algorithms_text_;
   writer_->start(std::move(manifest));
   if (last) writer_->wait();
   outcome.checkpoint_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::vector<Written> finished = writer_->take();
-  std::string error;
-  if (last) error = finished.back().error.value_or("");
-  if (!error.empty()) finished.pop_back();
+  const std::vector<Written> finished = writer_->take();
+  if (last && finished.back().error) fail("{}", *finished.back().error);
   report(finished);
-  if (!error.empty()) fail("{}", error);
+}
+
+bool Trainer::is_saved() const {
+  const bool saved = last_saved_ && last_saved_->step == step_ && last_saved_->changes == session_->changes() &&
+                     leads() && has_checkpoint(folder_, step_);
+  return broadcast(static_cast<std::int64_t>(saved)) != 0;
 }
 
 void Trainer::report(const std::vector<Written>& checkpoints) {
@@ -205,13 +210,12 @@ void Trainer::report(const std::vector<Written>& checkpoints) {
       note(LogLevel::warning,
            fmt::format(
                "{}; training goes on, and the next one is tried when it is due; {}", *c.error,
-               last_saved_ ? fmt::format("the last good one is of step {}", *last_saved_) : "there is none yet"));
+               last_saved_ ? fmt::format("the last good one is of step {}", last_saved_->step) : "there is none yet"));
       continue;
     }
-    last_saved_ = c.step;
-    if (c.bytes > 0)
-      write_log(
-          fmt::format("checkpoint of step {}: {} in {}", c.step, format_bytes(c.bytes), format_duration(c.seconds)));
+    last_saved_ = Saved{c.step, c.changes};
+    write_log(
+        fmt::format("checkpoint of step {}: {} in {}", c.step, format_bytes(c.bytes), format_duration(c.seconds)));
   }
 }
 
@@ -232,7 +236,9 @@ void Trainer::save(const std::filesystem::path& folder) {
   if (!own) check_replaces_runs_only(folder, folder.string(), false);
   if (!own) check_inputs_stay(folder, config_);
   if (!own) lock = open_run_folder(folder, config_, RunMode::overwrite, run_json());
+  if (own && is_saved()) return;
   save_checkpoint(folder, *session_, config_, step_, config_.output.keep);
+  if (own) last_saved_ = Saved{step_, session_->changes()};
 }
 
 std::string Trainer::run_json() const {

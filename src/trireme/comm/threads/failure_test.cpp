@@ -159,7 +159,7 @@ TEST(Failure, ATimeoutNamesAllThatAreMissing) {
             "nobody; rank 2 waits for nobody");
 }
 
-TEST(Failure, RanksThatDisagreeAreTold) {
+TEST(Failure, RanksThatDisagreeAreNamed) {
   for (const std::size_t large : {1, 1000}) {
     const std::string message = failure_of(2, {.link = "", .timeout = 5}, [&](Communicator& comm) {
       std::vector<float> v(large * (comm.rank() == 0 ? 10 : 11));

@@ -28,6 +28,14 @@ std::optional<std::string> tokenizer_file(const std::string& folder) {
   return std::nullopt;
 }
 
+std::vector<std::string> tokenizer_files(const std::string& spec) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  const std::string file = fs::is_directory(spec, unknown) ? tokenizer_file(spec).value_or(spec) : spec;
+  if (fs::path(file).filename() != "vocab.json") return {file};
+  return {file, fs::path(file).replace_filename("merges.txt").string()};
+}
+
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& spec, const std::string& key) {
   if (spec == "bytes") return std::make_shared<ByteTokenizer>();
   if (spec == "none")

@@ -65,6 +65,8 @@ class Tokenizer {
 // The file of a folder that tells its tokenizer: tokenizer.json or, for GPT-2's older files, vocab.json with merges.txt
 // next to it. Nothing where there is neither.
 std::optional<std::string> tokenizer_file(const std::string& folder);
+// The files that open_tokenizer reads for `spec`.
+std::vector<std::string> tokenizer_files(const std::string& spec);
 
 // "bytes", a tokenizer.json, a vocab.json with merges.txt, or a folder that holds one of those. Refuses, naming the
 // file, what is missing, malformed or uses parts that this version does not have. `key` is what messages

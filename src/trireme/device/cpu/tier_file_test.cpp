@@ -89,7 +89,7 @@ TEST(TierFile, SeveralTransfersAtOnce) {
   for (std::size_t i = 0; i < kCopies; ++i) EXPECT_EQ(std::memcmp(out[i]->data, in[i]->data, out[i]->size), 0) << i;
 }
 
-TEST(TierFile, NothingIsToBeSeenInTheFolder) {
+TEST(TierFile, NothingIsInTheFolder) {
   const test::Folder folder;
   const TierFile file(folder.path(), 1 << 20);
   EXPECT_TRUE(fs::is_empty(folder.path()));
