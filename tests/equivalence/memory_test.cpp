@@ -1,4 +1,4 @@
-// The plan is what happens: to the byte, for every kind of model.
+// Kernels are given what lies within the plan, to its last byte, for every kind of model.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -26,7 +26,7 @@ std::vector<Case> cases() {
 
 class Memory : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Memory, PredictedPeakIsMeasuredAndGuardsAreIntact) {
+TEST_P(Memory, OffsetsLieWithinThePlanAndGuardsAreIntact) {
   train::Config config = small_model(GetParam().model);
   config.train.precision = GetParam().precision;
   config.train.micro_batch = config.train.batch / GetParam().micro_batches;
@@ -41,7 +41,8 @@ TEST_P(Memory, PredictedPeakIsMeasuredAndGuardsAreIntact) {
     t.session().predict(std::span(rows.images).first(rows.images.size() / static_cast<std::size_t>(rows.rows)));
   else
     t.session().predict(std::span(rows.tokens).first(static_cast<std::size_t>(config.model.context)));
-  // Throws when a guard byte has changed.
+  // The largest end of what the executor has handed to a kernel, which it takes from the plan. Throws when a guard byte
+  // has changed, which a kernel does that goes beyond.
   EXPECT_EQ(t.session().highest_offset(), t.compiled().arena_bytes());
 
   for (const char* name : {"step", "eval", "predict"}) {

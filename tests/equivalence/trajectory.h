@@ -25,7 +25,7 @@ struct Trajectory {
   std::map<std::string, std::vector<float>> start;
   std::map<std::string, std::vector<float>> weights;  // and running statistics
 };
-// After the steps every program has run: the measured peak is the planned one.
+// After the steps every program has run: the largest end of what its kernels were handed is the planned peak.
 Trajectory train_plan(Trained& trained, const train::Config& config, std::int64_t steps);
 
 // Every weight starts a part of itself away, up or down by `draw`: how far the run then comes from the undisturbed one

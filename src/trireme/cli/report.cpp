@@ -371,6 +371,12 @@ std::string memory_json(const train::Trainer& t, const std::vector<train::WhatIf
   return o.dump(1) + "\n";
 }
 
+std::string resident_text(std::uint64_t measured, std::uint64_t bound) {
+  const bool within = measured <= bound;
+  return fmt::format("{} of the whole process, {} {} predicted {}", format_bytes(measured),
+                     within ? "at most" : "more than the", format_bytes(bound), within ? "✓" : "✗");
+}
+
 // What was planned, and what the system says of the process, or the driver of the GPU.
 static std::string used_text(const train::Trainer& t, bool resumed) {
   const train::Compiled& c = t.compiled();
@@ -382,11 +388,7 @@ static std::string used_text(const train::Trainer& t, bool resumed) {
       out += fmt::format(", of which this {} at most {} predicted", t.ranks_here() == c.ranks() ? "run" : "process",
                          format_bytes(gpu_bound(t)));
   } else {
-    const std::uint64_t measured = planner::resident_peak();
-    const std::uint64_t bound = resident_bound(t, resumed);
-    out += fmt::format("{} of the whole process, {}{} predicted{}", format_bytes(measured),
-                       measured <= bound ? "at most " : "more than the ", format_bytes(bound),
-                       measured <= bound ? " ✓" : "");
+    out += resident_text(planner::resident_peak(), resident_bound(t, resumed));
   }
   out += "\n";
   if (const std::size_t disk = c.tier_bytes(program::kDiskTier); disk > 0)

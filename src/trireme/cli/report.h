@@ -21,6 +21,8 @@ std::string memory_text(const train::Trainer& trainer);
 // What the run's process takes of the host's memory, at most: with what is outside the plan, and without a checkpoint
 // that it is resumed from.
 std::uint64_t resident_bound(const train::Trainer& trainer, bool resumed = false);
+// What the system says of the process, next to that bound: ✗ where it took more.
+std::string resident_text(std::uint64_t measured, std::uint64_t bound);
 // What the run's ranks take of a GPU that they share, at most: their arenas, and what driver and libraries take there.
 std::uint64_t gpu_bound(const train::Trainer& trainer);
 // The same for scripts, with what savings would give where that was asked for.

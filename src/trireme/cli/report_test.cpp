@@ -25,5 +25,11 @@ TEST(Report, WhatIsPrintedIsUtf8) {
     }
 }
 
+// A process that takes more than was predicted is a check that failed.
+TEST(Report, MoreMemoryThanPredictedIsMarked) {
+  EXPECT_EQ(resident_text(1 << 20, 1 << 20), "1.0 MiB of the whole process, at most 1.0 MiB predicted ✓");
+  EXPECT_EQ(resident_text(3 << 20, 2 << 20), "3.0 MiB of the whole process, more than the 2.0 MiB predicted ✗");
+}
+
 }  // namespace
 }  // namespace trireme::cli

@@ -443,5 +443,15 @@ TEST(Conformance, TheTwoWorkerExamples) {
   });
 }
 
+// Whatever the launcher's variables say, as those of a plain srun do not.
+TEST(Conformance, MpiCountsTheRanksOfThisMachine) {
+  if (!processes) GTEST_SKIP() << "for processes";
+  const char* const said = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const std::string before = said == nullptr ? "" : said;
+  setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "77", 1);
+  EXPECT_EQ(mpi::launched().value_or(mpi::Launched{}).here, processes->size());
+  setenv("OMPI_COMM_WORLD_LOCAL_SIZE", before.c_str(), 1);
+}
+
 }  // namespace
 }  // namespace trireme::comm::conformance

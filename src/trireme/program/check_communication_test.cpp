@@ -61,6 +61,17 @@ TEST_F(Communication, CollectivesAreForTheRanksOfTheMesh) {
   EXPECT_EQ(message(), "instruction 1 (all_reduce 'x', micro-batch 0) is for 3 ranks along dp, the mesh 'dp=2' has 2");
 }
 
+TEST_F(Communication, CollectivesMakeWhatTheirOpDoes) {
+  const BufferId x = buffer("x", 0);
+  const BufferId y = buffer("y", 64);
+  input(x);
+  all_reduce(x, 0);
+  p.instructions.back().outputs.push_back({y, type});
+  EXPECT_EQ(message(), "instruction 1 (all_reduce 'x', micro-batch 0) has 2 outputs, and its op makes 1");
+  p.instructions.back().outputs = {{x, {DType::f32, {8}}}};
+  EXPECT_EQ(message(), "instruction 1 (all_reduce 'x', micro-batch 0) writes f32[8], and its op makes f32[16]");
+}
+
 // A server answers when it has all pushes.
 TEST_F(Communication, NothingIsPushedAfterAPull) {
   const BufferId x = buffer("x", 0);

@@ -288,6 +288,53 @@ TEST_F(CheckTest, HalvesOfAShard) {
   EXPECT_EQ(message(),
             "instruction 4 (scale 'a', micro-batch 0) reads 'w', but instruction 3 (scale 'other', micro-batch 0) has "
             "written 'other' there");
+  // What was the other half of w is none of this one's.
+  p.instructions.back().inputs = {shard(other)};
+  EXPECT_EQ(message(),
+            "instruction 4 (scale 'a', micro-batch 0) reads 'other', but instruction 3 (scale 'other', micro-batch 0) "
+            "has written one rank's shard of it alone");
+}
+
+// The quarters of dp and those of tp lie over each other: what is left of the former is no part of the latter.
+TEST_F(CheckTest, ShardsOfTwoKindsInOneBufferAreNotTakenTogether) {
+  const BufferId x = buffer("x", 0);
+  const BufferId w = buffer("w", 64);
+  const BufferId a = buffer("a", 128);
+  input(x);
+  const auto written = [&](std::size_t bytes, const Place& place) {
+    launch("scale", {x}, w);
+    p.instructions.back().inputs = {shard(x, 0, bytes)};
+    p.instructions.back().outputs = {shard(w, 0, bytes)};
+    for (auto* operands : {&p.instructions.back().inputs, &p.instructions.back().outputs})
+      operands->front().place = place;
+  };
+  const Place tp{1, 4, 16};
+  const auto read = [&](int dp, std::size_t bytes) {
+    launch("scale", {w}, a);
+    p.instructions.back().inputs = {shard(w, 0, bytes)};
+    p.instructions.back().inputs.front().place = tp;
+    p.mesh = ir::parse_mesh(fmt::format("dp={},tp=4", dp));
+    const std::string found = message();
+    p.instructions.pop_back();
+    return found;
+  };
+  written(16, {0, 4, 16});
+  written(8, tp);
+  EXPECT_EQ(read(4, 8), "sound");
+  EXPECT_EQ(read(4, 16),
+            "instruction 3 (scale 'a', micro-batch 0) reads 'w', but instruction 2 (scale 'w', micro-batch 0) has "
+            "written one rank's shard of it alone");
+  // Nor where all of it was written before: behind what is tp's, some rank has what is dp's.
+  p.instructions.clear();
+  input(x);
+  launch("scale", {x}, w);
+  written(8, {0, 2, 32});
+  written(4, tp);
+  EXPECT_EQ(read(2, 16),
+            "instruction 4 (scale 'a', micro-batch 0) reads 'w', but instruction 3 (scale 'w', micro-batch 0) has "
+            "written one rank's shard of it alone");
+  p.instructions.erase(p.instructions.begin() + 2);
+  EXPECT_EQ(read(2, 16), "sound");
 }
 
 TEST_F(CheckTest, ShardsAreForTheRanksOfTheMesh) {

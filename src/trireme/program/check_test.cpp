@@ -277,6 +277,45 @@ TEST_F(CheckTest, LaunchesOnTheHost) {
   EXPECT_EQ(message(), "instruction 2 (add 'b', micro-batch 0) reads or writes in the wrong memory tier");
 }
 
+TEST_F(CheckTest, OnlyLaunchesAreDoneOnTheHost) {
+  input(buffer("x", 0)).on_host = true;
+  EXPECT_EQ(message(), "instruction 0 (input 'x', micro-batch 0) cannot be done on the host");
+}
+
+TEST_F(CheckTest, TiersAndStreamsThatDoNotExist) {
+  const BufferId x = buffer("x", 0);
+  input(x);
+  EXPECT_EQ(message(), "sound");
+  input(x, -1);
+  EXPECT_EQ(message(), "instruction 1 (input 'x', micro-batch 0) is on stream -1");
+  for (const int tier : {-1, kTiers}) {
+    p.buffers[0].tier = tier;
+    EXPECT_EQ(message(), fmt::format("buffer 'x' is in tier {}", tier));
+  }
+}
+
+TEST_F(CheckTest, StoresAndLoadsCopyOneTensor) {
+  const BufferId x = page("x", 0, 0);
+  const BufferId there = page("there", kHostTier, 0);
+  input(x).records = 0;
+  store(x, there).waits = {0};
+  EXPECT_EQ(message(), "sound");
+  const std::string fault = "instruction 1 (store 'there', micro-batch 0) does not copy one tensor";
+  const Instruction good = p.instructions.back();
+  Instruction& copy = p.instructions.back();
+  copy.inputs.push_back(copy.inputs.front());
+  EXPECT_EQ(message(), fault);
+  copy = good;
+  copy.outputs.clear();
+  EXPECT_EQ(message(), fault);
+  copy = good;
+  copy.inputs.front().buffer = kNone;
+  EXPECT_EQ(message(), fault);
+  copy = good;
+  copy.outputs.front().buffer = kNone;
+  EXPECT_EQ(message(), fault);
+}
+
 TEST_F(CheckTest, ComputationOutsideTheDevice) {
   const BufferId x = buffer("x", 0);
   const BufferId a = buffer("a", 0);

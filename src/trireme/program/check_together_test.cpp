@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 
 #include "trireme/core/error.h"
 #include "trireme/ops/all.h"
@@ -112,6 +113,16 @@ TEST_F(Together, SwappedCollectivesOfOneTypeAreNamed) {
   EXPECT_NE(why({bucket}, {swapped}).find("makes 'h' of micro-batch 0"), std::string::npos);
 }
 
+// Of operands alike, one role makes a value more.
+TEST_F(Together, CollectivesThatMakeOtherNumbersOfValuesAreNamed) {
+  const Program one = program({reduce("g", "dp", {4})});
+  Program more = one;
+  more.instructions.front().of = {"g", "h"};
+  EXPECT_EQ(refused({{"stage 0", &one, {0}}, {"stage 1", &more, {1}}}, {{{"dp"}, {0, 1}}}),
+            "collective 0 along 'dp' makes 1 values in instruction 0 (all_reduce 'g', micro-batch 0) of stage 0 and 2 "
+            "in instruction 0 (all_reduce 'g', micro-batch 0) of stage 1");
+}
+
 // Slices may be of unequal extents; what all ranks know of them must be the same.
 TEST_F(Together, HalosOfUnequalSlicesAreCompared) {
   const auto exchange = [&](int place, std::int64_t end, const Shape& shape) {
@@ -215,6 +226,15 @@ TEST_F(StagesThatSend, OneThreadOfADeviceCannotWaitAndReceive) {
       << why(device::Kind::cuda, waits_first, other);
 }
 
+TEST_F(StagesThatSend, AMessageThatNobodySendsOrReceivesIsNamed) {
+  EXPECT_EQ(why(device::Kind::cpu, {sending(0)}, {}),
+            "instruction 0 (send 'activation', micro-batch 0) of stage 0 sends a message of 'activation 0-1' that "
+            "nobody receives");
+  EXPECT_EQ(why(device::Kind::cpu, {}, {receiving(1)}),
+            "instruction 0 (receive 'activation', micro-batch 0) of stage 1 waits for a message of 'activation 0-1' "
+            "that nobody sends");
+}
+
 class Messages : public Together {
  protected:
   Exchange table() const {
@@ -258,6 +278,70 @@ TEST_F(Messages, BothSidesHaveTheSameType) {
   const Exchange e = table();
   EXPECT_EQ(refused({{"worker", &worker, {0}}, {"server 0", &server_, {1}, &e}}, {}),
             "instruction 0 (push 'w/grad', micro-batch 0) of worker is f32[5], and server 0 has f32[4] under key 3");
+}
+
+TEST_F(Messages, AKeyThatNobodyPullsIsNamed) {
+  const Program worker = program({message(Instruction::Kind::push, "w/grad", 1, 3, {4})});
+  Exchange e = table();
+  EXPECT_EQ(refused({{"worker", &worker, {0}}, {"server 0", &server_, {1}, &e}}, {}),
+            "server 0 sends 'w' under key 7, which nobody pulls");
+  e.results = std::exchange(e.states, {});
+  EXPECT_EQ(refused({{"worker", &worker, {0}}, {"server 0", &server_, {1}, &e}}, {}),
+            "server 0 sends 'w' under key 7, which nobody pulls");
+}
+
+TEST_F(Messages, AKeyThatTheServerLacksIsNamed) {
+  const Exchange e = table();
+  const auto why = [&](Instruction further) {
+    const Program worker = program({message(Instruction::Kind::push, "w/grad", 1, 3, {4}), std::move(further),
+                                    message(Instruction::Kind::pull, "w", 1, 7, {4})});
+    return refused({{"worker", &worker, {0}}, {"server 0", &server_, {1}, &e}}, {});
+  };
+  // A key of the other direction is none of this one.
+  EXPECT_EQ(why(message(Instruction::Kind::push, "v/grad", 1, 7, {4})),
+            "instruction 1 (push 'v/grad', micro-batch 0) of worker: server 0 has nothing under key 7 to take");
+  EXPECT_EQ(why(message(Instruction::Kind::pull, "v", 1, 3, {4})),
+            "instruction 1 (pull 'v', micro-batch 0) of worker: server 0 has nothing under key 3 to answer with");
+}
+
+TEST_F(Messages, APeerThatTakesNoneIsNamed) {
+  const Exchange e = table();
+  const auto why = [&](int peer, std::vector<int> peers) {
+    const Program worker = program({message(Instruction::Kind::push, "w/grad", peer, 3, {4})});
+    return refused({{"worker", &worker, {0}, nullptr, std::move(peers)}, {"server 0", &server_, {1}, &e}}, {});
+  };
+  const auto said = [](int peer) {
+    return fmt::format("instruction 0 (push 'w/grad', micro-batch 0) of worker is for rank {}, which takes no messages",
+                       peer);
+  };
+  EXPECT_EQ(why(0, {}), said(0));  // a worker
+  EXPECT_EQ(why(2, {}), said(2));  // nobody
+  EXPECT_EQ(why(1, {1}), said(1));
+  EXPECT_EQ(why(0, {1}), "server 0 sends 'w' under key 7, which nobody pulls");  // the server, as peer 0
+}
+
+// Each server takes all pushes, runs its program, in which they meet, and answers. A worker that waits for the one
+// before it pushes to the other waits for ever.
+TEST_F(Messages, AServersProgramIsBetweenItsPushesAndItsAnswers) {
+  const auto push = Instruction::Kind::push;
+  const auto pull = Instruction::Kind::pull;
+  const Exchange e = table();
+  const Program first = program({reduce("norm", "servers", {1})});
+  const Program second = first;
+  const auto why = [&](const std::vector<Instruction>& sent) {
+    const Program worker = program(sent);
+    return refused({{"worker", &worker, {0}}, {"server 0", &first, {1}, &e}, {"server 1", &second, {2}, &e}},
+                   {{{"servers"}, {1, 2}}});
+  };
+  const Instruction to_first = message(push, "w/grad", 1, 3, {4});
+  const Instruction to_second = message(push, "w/grad", 2, 3, {4});
+  const Instruction from_first = message(pull, "w", 1, 7, {4});
+  const Instruction from_second = message(pull, "w", 2, 7, {4});
+  EXPECT_EQ(why({to_first, to_second, from_first, from_second}), "nothing");
+  const std::string found = why({to_first, from_first, to_second, from_second});
+  EXPECT_EQ(found.find("a deadlock: "), 0U) << found;
+  for (const char* named : {"server 0 answering pulls", "'norm'", "server 1 taking all pushes"})
+    EXPECT_NE(found.find(named), std::string::npos) << found;
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ void verify_operand(const Program& program, const Operand& o, std::size_t i) {
   if (o.place.axis != kNone && index(o.place.axis) >= program.mesh.axes.size())
     fail("{} uses '{}' by the rank's place along an axis that the mesh '{}' has not", describe(program, i), buffer.name,
          program.mesh.str());
-  if (o.value != kNone && (o.value < 0 || index(o.value) >= program.values.size()))
+  if (o.value != kNone && index(o.value) >= program.values.size())
     fail("{} names value {} of '{}', which does not exist", describe(program, i), o.value, buffer.name);
 }
 

@@ -63,6 +63,28 @@ TEST_F(VerifyTest, OperandsNameBuffersAndLieInside) {
             "has not");
 }
 
+TEST_F(VerifyTest, ValuesAreNamedWhereTheyAre) {
+  lower_graph("    %r = all_reduce(%x) {axis=\"dp\", parts=2, reduce=\"sum\"} : f32[16]\n    output r = %r\n");
+  EXPECT_EQ(message(), "sound");
+  ASSERT_FALSE(p.values.empty());
+  const Program good = p;
+  Instruction& reduce = p.instructions[1];
+  for (const auto value : {static_cast<std::int32_t>(p.values.size()), -7}) {
+    reduce.inputs[0].value = value;
+    EXPECT_EQ(message(),
+              fmt::format("instruction 1 (all_reduce 'r', micro-batch 0) names value {} of 'x', which does not exist",
+                          value));
+  }
+  p = good;
+  p.instructions[1].of.clear();
+  EXPECT_EQ(message(),
+            "instruction 1 (all_reduce 'r', micro-batch 0) names 0 of the 1 values that it makes with other ranks");
+  p = good;
+  p.instructions[0].of = {"x"};
+  EXPECT_EQ(message(),
+            "instruction 0 (input 'x', micro-batch 0) names 1 of the 0 values that it makes with other ranks");
+}
+
 TEST_F(VerifyTest, InstructionsHaveTheOpsAndStreamsTheyNeed) {
   lower_graph(kThree);
   const Program good = p;

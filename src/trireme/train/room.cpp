@@ -149,15 +149,20 @@ void check_machine(const Compiled& compiled, const Site& site, std::string_view 
                                 format_bytes(limit.bytes), way));
 }
 
-// What would fail in the middle of a step.
+std::uint64_t bytes_of(const std::vector<program::Operand>& operands) {
+  std::uint64_t bytes = 0;
+  for (const program::Operand& o : operands) bytes += o.type.bytes();
+  return bytes;
+}
+
+// What would fail in the middle of a step, by MPI. A gather moves what it makes, a scatter what it takes.
 void check_messages(const Compiled& compiled, const Site& site, std::vector<std::string>& found) {
   if (site.alone) return;
   for (const Role& role : compiled.roles)
     for (const program::Program& p : role.programs)
       for (const program::Instruction& i : p.instructions) {
         if (!i.communicates()) continue;
-        std::uint64_t bytes = 0;
-        for (const program::Operand& o : i.inputs.empty() ? i.outputs : i.inputs) bytes += o.type.bytes();
+        const std::uint64_t bytes = std::max(bytes_of(i.inputs), bytes_of(i.outputs));
         if (bytes <= site.largest_message) continue;
         found.push_back(
             fmt::format("'{}' of program '{}' exchanges {} at once, and a message over MPI has at most {}; shard the "
@@ -181,7 +186,7 @@ std::vector<std::string> shortfalls(const Config& config, const Registry& regist
   std::vector<std::string> found;
   check_limit(config, registry, compiled, site, found);
   check_machine(compiled, site, "the run", "`trireme memory` shows what takes it", found);
-  check_messages(compiled, site, found);
+  if (config.runtime.transport != Transport::nccl) check_messages(compiled, site, found);
   const std::string others = compiled.other_ranks();
   if (site.alone && compiled.ranks() > kMaxThreadRanks)
     found.push_back(fmt::format(

@@ -19,7 +19,7 @@ struct Site {
   std::uint64_t memory = 0;   // bytes that the host has; 0: as this machine says
   std::uint64_t outside = 0;  // that each process takes beyond the plan
   std::string plan = {};      // the file of the plan that must be followed; "": none
-  // Else: bytes of one message between processes; MPI counts them in an int.
+  // Else: bytes of one message between processes over MPI, which counts them in an int; NCCL's have no limit.
   std::uint64_t largest_message = std::numeric_limits<std::int32_t>::max();
 };
 

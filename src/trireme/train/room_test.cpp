@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -266,6 +268,33 @@ TEST_F(Room, MessagesThatMpiCannotCountAreFoundBeforeTheRun) {
   EXPECT_TRUE(fits({.alone = false, .local_ranks = 2}));
   EXPECT_FALSE(fits({.alone = false, .local_ranks = 2, .largest_message = 100}));
   EXPECT_TRUE(fits({.largest_message = 100})) << "threads exchange anything";
+}
+
+TEST_F(Room, OnlyMpiLimitsMessages) {
+  config_.runtime.transport = Transport::nccl;
+  EXPECT_TRUE(fits({.alone = false, .local_ranks = 2, .largest_message = 100}));
+}
+
+// Each rank gives a shard, and what is exchanged is the whole.
+TEST_F(Room, AGatherCountsAsWhatItMakes) {
+  config_.parallel.zero = 3;
+  compiled_ = compile(config_, registry_, {});
+  const auto bytes = [](const std::vector<program::Operand>& operands) {
+    return std::transform_reduce(operands.begin(), operands.end(), std::uint64_t{0}, std::plus<>(),
+                                 [](const program::Operand& o) { return o.type.bytes(); });
+  };
+  std::uint64_t made = 0;
+  for (Role& role : compiled_.roles)
+    for (program::Program& p : role.programs) {
+      // The gathers alone: gradients are scattered, as large.
+      std::erase_if(p.instructions, [&](const program::Instruction& i) {
+        return !i.communicates() || bytes(i.inputs) >= bytes(i.outputs);
+      });
+      for (const program::Instruction& i : p.instructions) made = std::max(made, bytes(i.outputs));
+    }
+  ASSERT_GT(made, 0U);
+  EXPECT_TRUE(fits({.alone = false, .local_ranks = 2, .largest_message = made}));
+  EXPECT_FALSE(fits({.alone = false, .local_ranks = 2, .largest_message = made - 1}));
 }
 
 class ManyRanks : public Room {

@@ -61,6 +61,7 @@ Session::Impl::Impl(const SessionOptions& options)
   check_mpi(MPI_Comm_split_type(control_, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
   MPI_Comm_size(node, &here);
   MPI_Comm_free(&node);
+  found_here(here);
   crowded = here > static_cast<int>(std::thread::hardware_concurrency());
   spins = crowded ? 200 : 2000;
 
@@ -77,6 +78,7 @@ Session::Impl::Impl(const SessionOptions& options)
 }
 
 Session::Impl::~Impl() {
+  found_here(0);
   if (std::uncaught_exceptions() > exceptions) abort("an exception ended it");
   look_for_abort();
   if (aborted()) {

@@ -16,9 +16,12 @@ struct Launched {
   int rank = 0;
   int size = 1;
   std::string launcher;
-  int here = 1;  // of them on this machine, as far as the launcher says; else all
+  // Of them on this machine: what MPI says while a session lives, else what the launcher says, else all.
+  int here = 1;
 };
 std::optional<Launched> launched();
+// By sessions: what MPI says; 0: it no longer does.
+void found_here(int processes);
 
 struct SessionOptions {
   double timeout = 60;                             // seconds that a call may wait
