@@ -105,4 +105,32 @@ TEST_F(Saved, WhatIsThereIsNotWrittenAgain) {
   EXPECT_EQ(in_folder("own"), t.values(kWeight)[0]);
 }
 
+// Ranks at their own pace read batches ahead: those of the step that was loaded.
+TEST_F(Saved, AnAsynchronousPipelineGoesOnAtTheStepThatWasLoaded) {
+  tri::Plan plan;
+  plan.mesh = "pp=2";
+  plan.pipeline = "pipedream";
+  tri::TrainOptions few = options("few", 2);
+  few.micro_batch = 2;
+  tri::Trainer{Tiny{}, data(), few, plan}.run();
+  tri::TrainOptions more = options("", 6);
+  more.micro_batch = 2;
+  const auto losses = [&](bool after_others) {
+    std::vector<double> all;
+    tri::Trainer t{Tiny{}, data(), more, plan};
+    if (after_others) {
+      t.on_step([](const tri::Metrics& m) { return m.step >= 3 ? tri::Next::stop : tri::Next::go; });
+      t.run();
+    }
+    t.load(folder_.path("few"));
+    t.on_step([&](const tri::Metrics& m) {
+      all.push_back(m.loss);
+      return tri::Next::go;
+    });
+    t.run();
+    return all;
+  };
+  EXPECT_EQ(losses(true), losses(false));
+}
+
 }  // namespace

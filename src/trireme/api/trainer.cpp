@@ -191,6 +191,7 @@ void Trainer::save(const std::string& folder) { impl_->ready().save(folder); }
 
 void Trainer::load(const std::string& folder) {
   if (!impl_->ready().load(folder)) refuse("there is no checkpoint in {}", folder);
+  impl_->seen = 0;  // the callback is given what follows, which may be steps that it has had before
 }
 
 std::vector<std::int32_t> Trainer::generate_tokens(const std::vector<std::int32_t>& prompt, const SampleOptions& o) {

@@ -100,6 +100,7 @@ void Trainer::load_step(const std::filesystem::path& folder, std::int64_t step) 
         variance_scale(config_, *saved, step, compiled_.plan.updates_per_step(compiled_.micro_batches));
   load_checkpoint(folder, step, *session_, load);
   step_ = step;
+  loaders_.clear();  // they are at another step
   if (folder == folder_) last_saved_ = Saved{step_, session_->changes()};
 }
 
