@@ -140,6 +140,10 @@ struct Cluster {
   const Ranks* override_of(std::int64_t rank) const;  // null: none
   const Software& current() const { return software.at(generation); }
   std::int64_t node_of(std::int64_t rank) const { return rank / node.devices; }
+  // Of a run of so many ranks: those in its fullest node.
+  std::int64_t ranks_of_node(std::int64_t ranks) const { return ranks < node.devices ? ranks : node.devices; }
+  // Bytes that a rank of such a run may use: a GPU's memory, or an equal share of what the ranks of a CPU's node share.
+  double memory_of(std::int64_t rank, std::int64_t ranks) const;
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 

@@ -107,6 +107,16 @@ TEST(Cluster, ThatIsNotThereIsRefusedWithTheNearestName) {
   }
 }
 
+TEST(Cluster, RanksOfACpuShareTheMemoryOfTheirNode) {
+  Cluster c = parse_cluster(kSmall, "c.toml");
+  const double memory = c.device.memory;
+  EXPECT_EQ(c.memory_of(0, 1), memory);
+  EXPECT_EQ(c.memory_of(1, 2), memory / 2);
+  EXPECT_EQ(c.memory_of(7, 8), memory / 4);  // two nodes of four
+  c.device.kind = "gpu";
+  EXPECT_EQ(c.memory_of(7, 8), memory);
+}
+
 TEST(Cluster, RanksMayDiffer) {
   Cluster c = parse_cluster(kSmall, "c.toml");
   c.devices["slow"] = c.device;
