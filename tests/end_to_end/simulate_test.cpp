@@ -94,6 +94,25 @@ TEST_F(Simulate, RanksOfACpuFitWhereTheirSumDoes) {
   EXPECT_TRUE(on_two()["fits"].get<bool>());
 }
 
+// Ranks of a node have its link to the others in turn or together, as they come.
+TEST_F(Simulate, ALinkBetweenNodesIsSharedByThoseThatUseItAtOnce) {
+  const auto step = [&](int sharing, const std::string& mesh) {
+    std::string text = kCpu;
+    text.replace(text.find("threads"), 7, "nccl");
+    text.replace(text.find("\"cpu\""), 5, "\"gpu\"");
+    text.replace(text.find("devices = 4"), 11, "devices = 2");
+    text += "[network]\nbandwidth = \"10MB/s\"\nsharing = " + std::to_string(sharing) + "\n";
+    write("nodes.toml", text);
+    return json(on("nodes.toml", {"--parallel.mesh=" + mesh, "--model.layers=4", "--train.batch=8",
+                                  "--train.micro_batch=2"}))["step_ms"]
+        .get<double>();
+  };
+  // Of a node one rank sends, and one receives; the norm of all gradients is of few bytes.
+  EXPECT_NEAR(step(2, "pp=4") / step(1, "pp=4"), 1, 1e-3);
+  EXPECT_GT(step(2, "pp=2,dp=2"), 1.2 * step(1, "pp=2,dp=2"));
+  EXPECT_GT(step(2, "dp=2,tp=2"), 1.2 * step(1, "dp=2,tp=2"));
+}
+
 // Each side is what it says: settings, a plan or a configuration.
 TEST_F(Simulate, ComparesPlansConfigurationsAndSettings) {
   write("cpu.toml", kCpu);

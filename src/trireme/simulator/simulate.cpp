@@ -161,7 +161,11 @@ class Clock {
     Duration d = message_time(cluster_, bytes_of(push ? instruction.inputs : instruction.outputs),
                               cast_.spreads[cast_.group[actor][i]]);
     const std::optional<program::Exchange>& answered = compiled_.roles.back().exchange;
-    if (answered && !answered->each && d.resource != Resource::cores) d.busy *= answered->workers;
+    if (answered && !answered->each && d.resource != Resource::cores) {
+      d.busy *= answered->workers;
+      for (const Actor::OnLink& on : cast_.actors[actor].link)
+        if (on.actor == actor) d.per_link = on.ranks;
+    }
     return slower(d, actor, i);
   }
 
