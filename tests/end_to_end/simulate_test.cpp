@@ -288,5 +288,24 @@ TEST_F(Simulate, PublishedRunsAreInTheUnitOfTheirRow) {
   EXPECT_NE(rows[2]["refused"].get<std::string>().find("context parallelism"), std::string::npos);
 }
 
+// Several processes: the first measures its machine, all of them what connects them, and one writes.
+TEST_F(Simulate, CalibrationUnderMpiMeasuresWhatConnectsTheProcesses) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the sanitizer does not see how MPI's own threads pass messages on";
+#endif
+  if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "no mpirun";
+  const Finished f = Running(folder(), {"calibrate", "tiny.toml", "--out=here.toml"}, 2).wait();
+  ASSERT_EQ(f.code, 0) << f.out << f.err;
+  const std::string text = f.out;
+  EXPECT_EQ(text.find("written to here.toml"), text.rfind("written to here.toml")) << text;
+  expect_part(read("here.toml"), "transport = \"mpi\"");
+  expect_part(read("here.toml"), "collective = \"message\", ranks = 2");
+  EXPECT_EQ(json(on("here.toml", {"--parallel.mesh=dp=2"}))["ranks"], 2);
+  // What is wrong is said once.
+  const Finished wrong = Running(folder(), {"calibrate", "tiny.toml", "--out=text.txt"}, 2).wait();
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_EQ(wrong.err.find("is no calibration"), wrong.err.rfind("is no calibration")) << wrong.err;
+}
+
 }  // namespace
 }  // namespace trireme::testing
