@@ -51,7 +51,7 @@ def main():
                 [program, "plan", config(folder, size), "--cluster", cluster, "--ranks", str(ranks), "--json"], folder)
             print(f"{size:<8}{ranks:>6}{found['candidates']:>8}{found['search_s']:>8.1f} s{found['search_cpu_s']:>7.1f} s{goal:>5} s"
                   f"{found['compile_s']:>8.1f} s{found['compile_cpu_s']:>7.1f} s"
-                  f"{gib:>7.2f} GiB{found['step_ms'] / 1e3:>8.2f} s  {found['plan']}", flush=True)
+                  f"{gib:>7.2f} GiB{found['predicted_step_ms'] / 1e3:>8.2f} s  {found['plan']}", flush=True)
         mesh = "pp=16,dp=8,tp=8"
         one, seconds, _, _ = run(
             [program, "simulate", config(folder, "175B"), "--cluster", "a100", f"--parallel.mesh={mesh}",

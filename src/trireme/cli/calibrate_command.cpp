@@ -1,5 +1,9 @@
+#include <sched.h>
+
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
 #include "trireme/cli/bench.h"
@@ -7,10 +11,12 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/measured_step.h"
 #include "trireme/cli/output.h"
+#include "trireme/cli/processes.h"
 #include "trireme/cli/waits.h"
 #include "trireme/cli/work_progress.h"
 #include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
+#include "trireme/planner/measure_link.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/on_cluster.h"
 #include "trireme/train/run_folder.h"
@@ -143,20 +149,47 @@ void keep_calibration(const cluster::Cluster& cluster, const std::string& file) 
 
 namespace {
 
-int calibrate(const Context& context, const CalibrateArguments& a) {
-  const device::Kind device = device_named(a.device);
-  check_place_of_calibration(a.out);
-  const std::string out = a.out.empty() ? train::own_cluster_file() : a.out;
-  std::vector<train::Config> configs;
-  for (const std::string& source : a.configs) {
-    const train::Config config = train::load_config(source, context.overrides, context.registry->models);
-    configs.push_back(config);
-    if (device != device::Kind::cpu) continue;
-    const std::vector<train::Config> more = with_usual_plans(config, *context.registry, 2);
-    configs.insert(configs.end(), more.begin(), more.end());
+// The machine is measured on all of its cores, also by a process that its launcher has bound to some.
+class OnAllCores {
+ public:
+  OnAllCores() {
+    known_ = ::sched_getaffinity(0, sizeof own_, &own_) == 0;
+    cpu_set_t all;
+    std::memset(&all, 0xff, sizeof all);
+    if (known_) ::sched_setaffinity(0, sizeof all, &all);
   }
+  ~OnAllCores() {
+    if (known_) ::sched_setaffinity(0, sizeof own_, &own_);
+  }
+  OnAllCores(const OnAllCores&) = delete;
+  OnAllCores& operator=(const OnAllCores&) = delete;
+
+ private:
+  cpu_set_t own_{};
+  bool known_ = false;
+};
+
+// Of the first process, to which all measurements are worth something.
+int calibrate_here(const Context& context, const CalibrateArguments& a, device::Kind device,
+                   std::vector<train::Config> configs, comm::Communicator* world) {
+  const std::string out = a.out.empty() ? train::own_cluster_file() : a.out;
   WorkProgress progress;
-  const cluster::Cluster cluster = calibrated(configs, *context.registry, device, progress);
+  cluster::Cluster cluster;
+  {
+    std::optional<OnAllCores> unbound;
+    if (world != nullptr) unbound.emplace();
+    for (std::size_t i = 0; i < a.configs.size() && device == device::Kind::cpu; ++i) {
+      const std::vector<train::Config> more = with_usual_plans(configs[i], *context.registry, 2);
+      configs.insert(configs.end(), more.begin(), more.end());
+    }
+    cluster = calibrated(configs, *context.registry, device, progress);
+  }
+  if (world != nullptr) {
+    world->barrier();  // the others have waited
+    planner::measure_links(cluster, *world, planner::machines(*world), [&](std::size_t done, std::size_t total) {
+      progress.count("measuring messages and collectives over MPI", done, total);
+    });
+  }
   const double seconds = progress.seconds();
   progress.finish();
   if (out == "-") {
@@ -166,8 +199,32 @@ int calibrate(const Context& context, const CalibrateArguments& a) {
   keep_calibration(cluster, out);
   say(stdout, "{}  launch   {:.2f} us, {} kernels and {} collectives measured in {:.0f} s\nwritten to {}\n",
       cluster::summary(cluster), 1e6 * cluster.device.launch, cluster.device.measured.size(),
-      cluster.inside.measured.size(), seconds, out);
+      cluster.inside.measured.size() + (cluster.network == cluster.inside ? 0 : cluster.network.measured.size()),
+      seconds, out);
   return 0;
+}
+
+int calibrate(const Context& context, const CalibrateArguments& a) {
+  device::Kind device = device::Kind::cpu;
+  std::vector<train::Config> configs;
+  const auto prepare = [&] {
+    device = device_named(a.device);
+    if (device != device::Kind::cpu && launched_processes() > 1)
+      refuse("--device {}: between GPUs nothing is measured over MPI; leave the launcher out, or give --device cpu",
+             a.device);
+    if (is_first_process()) check_place_of_calibration(a.out);
+    for (const std::string& source : a.configs)
+      configs.push_back(train::load_config(source, context.overrides, context.registry->models));
+    constexpr double kSeconds = 24 * 3600;  // until the first has measured its machine
+    return kSeconds;
+  };
+  return on_all_processes(prepare, [&](comm::Communicator* world) {
+    if (is_first_process()) return calibrate_here(context, a, device, configs, world);
+    world->barrier();
+    cluster::Cluster none;
+    planner::measure_links(none, *world, planner::machines(*world));
+    return 0;
+  });
 }
 
 }  // namespace
@@ -183,7 +240,8 @@ void add_calibrate(CLI::App& app, Context& context) {
   command->footer(
       "\nExamples:\n"
       "  trireme calibrate                                    then: trireme simulate my.toml\n"
-      "  trireme calibrate my.toml other.toml --out here.toml\n");
+      "  trireme calibrate my.toml other.toml --out here.toml\n"
+      "  mpirun -n 8 trireme calibrate --out nodes.toml       the links between its processes too\n");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return calibrate(context, *arguments); }; });
 }

@@ -97,8 +97,9 @@ std::string plan_summary(const PlanReport& r) {
   out += fmt::format("plan    {}\n", planner::describe(r.candidate));
   if (r.candidate.pp > 1 && !r.candidate.stages.empty())
     out += fmt::format("stages  {} layers\n", fmt::join(r.candidate.stages, ", "));
-  out += fmt::format("step    {}, {} {}/s, MFU {:.1f}%\n", seconds_text(s.step_seconds),
-                     format_rate(r.on.tokens / s.step_seconds), r.on.images ? "images" : "tokens", 100 * s.mfu());
+  out +=
+      fmt::format("step    {}, {} {}/s, {}\n", seconds_text(s.step_seconds), format_rate(r.on.tokens / s.step_seconds),
+                  r.on.images ? "images" : "tokens", simulator::utilisation_text(s));
   out += fmt::format("time    {}\n", kinds_text(s.mean));
   out += fmt::format("memory  {} B on the largest rank, of {}\n", format_count(r.on.compiled.arena_bytes()),
                      format_bytes(static_cast<std::uint64_t>(r.limit)));
@@ -140,9 +141,10 @@ nlohmann::ordered_json plan_json(const PlanReport& r) {
                               {"mesh", planner::mesh_text(r.candidate)},
                               {"plan", planner::describe(r.candidate)},
                               {"settings", train::settings_of(r.candidate)},
-                              {"step_ms", 1e3 * s.step_seconds},
+                              {"predicted_step_ms", 1e3 * s.step_seconds},
                               {"tokens_per_s", r.on.tokens / s.step_seconds},
                               {"mfu", s.mfu()},
+                              {"hfu", s.hfu()},
                               {"peak_bytes", r.on.compiled.arena_bytes()},
                               {"bound_ms", 1e3 * r.result.bound},
                               {"candidates", r.result.candidates},
@@ -153,12 +155,15 @@ nlohmann::ordered_json plan_json(const PlanReport& r) {
                               {"compile_cpu_s", r.result.confirmed.cpu},
                               {"stopped", r.result.stopped},
                               {"launch", r.launch},
-                              {"best", nlohmann::ordered_json::array()}};
-  for (const Scored& scored : r.result.best)
-    o["best"].push_back({{"plan", planner::describe(scored.candidate)},
-                         {"step_ms", 1e3 * scored.seconds},
-                         {"estimated_ms", 1e3 * scored.estimated},
-                         {"peak_bytes", scored.bytes}});
+                              {"runners_up", nlohmann::ordered_json::array()}};
+  for (const Scored& scored : r.result.best) {
+    if (scored.candidate == r.candidate) continue;
+    o["runners_up"].push_back({{"plan", planner::describe(scored.candidate)},
+                               {"settings", train::settings_of(scored.candidate)},
+                               {"predicted_step_ms", 1e3 * scored.seconds},
+                               {"estimated_ms", 1e3 * scored.estimated},
+                               {"peak_bytes", scored.bytes}});
+  }
   return o;
 }
 

@@ -4,144 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <map>
 
 #include "trireme/cli/bench.h"
 #include "trireme/cli/output.h"
+#include "trireme/cli/published_table.h"
 #include "trireme/cli/work_progress.h"
 #include "trireme/core/error.h"
-#include "trireme/core/text.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/on_cluster.h"
 #include "trireme/train/plan_search.h"
 
 namespace trireme::cli {
 namespace {
-
-// One line of the table, by column.
-struct Row {
-  std::map<std::string, std::string> cells;
-  std::string place;  // file and line
-
-  const std::string& text(const std::string& column) const {
-    const auto found = cells.find(column);
-    if (found == cells.end()) refuse("{}: there is no column \"{}\"", place, column);
-    return found->second;
-  }
-  double number(const std::string& column) const {
-    try {
-      std::size_t used = 0;
-      const double value = std::stod(text(column), &used);
-      if (used == text(column).size()) return value;
-    } catch (const std::logic_error&) {  // said below
-    }
-    refuse("{}: {} = \"{}\" is no number", place, column, text(column));
-  }
-  std::int64_t integer(const std::string& column) const { return static_cast<std::int64_t>(number(column)); }
-};
-
-// Fields may be in quotes.
-std::vector<std::string> fields_of(const std::string& line) {
-  std::vector<std::string> fields(1);
-  bool quoted = false;
-  for (const char c : line) {
-    if (c == '"')
-      quoted = !quoted;
-    else if (c == ',' && !quoted)
-      fields.emplace_back();
-    else if (c != '\r')
-      fields.back() += c;
-  }
-  return fields;
-}
-
-std::vector<Row> read_rows(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) refuse("--published {}: cannot be read", file);
-  std::vector<Row> rows;
-  std::vector<std::string> columns;
-  int number = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++number;
-    if (trim(line).empty() || line.front() == '#') continue;
-    const std::vector<std::string> fields = fields_of(line);
-    if (columns.empty()) {
-      columns = fields;
-      continue;
-    }
-    Row row;
-    row.place = fmt::format("{}:{}", file, number);
-    if (fields.size() != columns.size())
-      refuse("{}: {} fields, and the first line names {} columns", row.place, fields.size(), columns.size());
-    for (std::size_t i = 0; i < fields.size(); ++i) row.cells[columns[i]] = std::string(trim(fields[i]));
-    rows.push_back(row);
-  }
-  if (rows.empty()) refuse("--published {}: there is no row", file);
-  return rows;
-}
-
-// "A100-80G/…" → a100: what connects the nodes is the built-in cluster's.
-cluster::Cluster cluster_of(const Row& row) {
-  std::string name = row.text("hardware").substr(0, row.text("hardware").find_first_of("-/"));
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  cluster::Cluster cluster = cluster::load_cluster(name);
-  // "unfused scores", "flash", "flash?", or a generation by its name.
-  const std::string& software = row.text("attention");
-  cluster.generation = software.starts_with("unfused") ? "unfused" : software;
-  if (!cluster.software.contains(cluster.generation)) cluster.generation = "flash";
-  return cluster;
-}
-
-std::vector<std::string> settings_of(const Row& row) {
-  const bool llama = row.text("family").starts_with("llama");
-  if (!llama && !row.text("family").starts_with("gpt"))
-    refuse("{}: family = \"{}\": expected gpt or llama", row.place, row.text("family"));
-  if (row.integer("cp") != 1) refuse("{}: cp = {}: context parallelism is not built yet", row.place, row.integer("cp"));
-  const auto zero = [&]() -> int {
-    const std::string& text = row.text("zero/dist_opt");
-    if (text == "none") return 0;
-    return text.starts_with("zero") && text.size() == 5 ? text.back() - '0' : 1;
-  };
-  std::vector<std::string> settings = {
-      fmt::format("model.family={}", llama ? "llama" : "gpt2"),
-      "model.layers=" + row.text("layers"),
-      "model.width=" + row.text("hidden"),
-      "model.heads=" + row.text("heads"),
-      "model.ffn=" + row.text("ffn"),
-      "model.vocab=" + row.text("vocab"),
-      "model.context=" + row.text("seq"),
-      fmt::format("model.tie_embeddings={}", row.text("tied") == "yes"),
-      fmt::format("parallel.mesh=pp={},dp={},tp={}", row.integer("pp"), row.integer("dp"), row.integer("tp")),
-      fmt::format("parallel.zero={}", zero()),
-      fmt::format("parallel.sequence={}", row.text("seq_parallel") == "yes"),
-      "train.batch=" + row.text("global_batch"),
-      "train.micro_batch=" + row.text("micro_batch"),
-      "train.precision=" + row.text("precision"),
-      "memory.remat=" + row.text("recompute")};
-  if (llama) settings.push_back("model.kv_heads=" + row.text("kv_heads"));
-  if (row.integer("virtual_pp") > 1)
-    settings.push_back(fmt::format("parallel.pipeline=interleaved:{}", row.integer("virtual_pp")));
-  return settings;
-}
-
-// The step time in the row's own metric.
-double metric_of(const Row& row, double seconds) {
-  const double b = row.number("global_batch"), s = row.number("seq"), l = row.number("layers"),
-               h = row.number("hidden"), v = row.number("vocab"), gpus = row.number("gpus");
-  const std::string& metric = row.text("published_metric");
-  const std::string& unit = row.text("unit");
-  if (metric == "iter_time") return seconds;
-  // What the model needs, and what is computed with all activations recomputed.
-  const double model = 72 * b * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h));
-  const double all = 96 * b * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));
-  if (metric.starts_with("HFU")) return all / seconds / gpus / 1e12;
-  if (metric == "MFU") return 100 * model / seconds / gpus / cluster_of(row).device.flops.at("bf16");
-  if (metric == "throughput" && unit.starts_with("samples")) return b / seconds / gpus;
-  if (metric == "throughput" && unit.starts_with("tok")) return b * s / seconds / gpus;
-  refuse("{}: published_metric = \"{}\" in {}: expected iter_time, HFU_flops, MFU or throughput", row.place, metric,
-         unit);
-}
 
 struct Predicted {
   std::string name;
@@ -185,23 +59,19 @@ void plan_for(const Context& context, const train::Config& config, const cluster
   }
 }
 
-Predicted predict(const Context& context, const Row& row, bool planned) {
-  Predicted p{.name = row.text("name"),
-              .published = row.number("value"),
-              .unit = row.text("unit"),
-              .refused = "",
-              .plan = "",
-              .kinds = {}};
+Predicted predict(const Context& context, const PublishedRun& row, bool planned) {
+  Predicted p{.name = row.name, .published = row.value, .unit = row.unit, .refused = "", .plan = "", .kinds = {}};
   try {
-    const std::vector<std::string> settings = settings_of(row);
-    const train::Config config = train::parse_config("", row.place, settings, context.registry->models);
-    const train::OnCluster on = train::compile_on(config, *context.registry, cluster_of(row));
+    if (row.context_ranks != 1)
+      refuse("{}: cp = {}: context parallelism is not built yet", row.place, row.context_ranks);
+    const train::Config config = train::parse_config("", row.place, row.settings, context.registry->models);
+    const train::OnCluster on = train::compile_on(config, *context.registry, row.cluster);
     const simulator::Simulation s = simulator::simulate(on.compiled, on.cluster);
-    p.predicted = metric_of(row, s.step_seconds);
+    p.predicted = in_unit(row, s.step_seconds);
     p.fits = s.fits;
     p.kinds = s.mean;
     p.step = s.step_seconds;
-    if (planned) plan_for(context, config, cluster_of(row), on.compiled.ranks(), p);
+    if (planned) plan_for(context, config, row.cluster, on.compiled.ranks(), p);
   } catch (const Error& e) {
     p.refused = e.message();
   }
@@ -243,11 +113,11 @@ std::string table(const std::vector<Predicted>& rows) {
 }  // namespace
 
 int simulate_published(const Context& context, const std::string& file, bool json, bool planned) {
-  const std::vector<Row> rows = read_rows(file);
+  const std::vector<PublishedRun> rows = read_published(file);
   std::vector<Predicted> results;
   WorkProgress progress;
-  for (const Row& row : rows) {
-    progress.count("simulating " + row.text("name"), results.size(), rows.size());
+  for (const PublishedRun& row : rows) {
+    progress.count("simulating " + row.name, results.size(), rows.size());
     results.push_back(predict(context, row, planned));
   }
   progress.finish();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "trireme/cli/cluster_choice.h"
 #include "trireme/cli/commands.h"
@@ -55,24 +56,23 @@ struct Run {
   }
 };
 
-Run simulated(const Context& context, const SimulateArguments& a, const std::string& source,
-              const std::vector<std::string>& more, const std::string& name) {
+// What is simulated: a configuration with settings over it, under a plan or none.
+struct Side {
+  std::string name;
+  std::string config;
+  std::string plan;
+  std::vector<std::string> settings;
+};
+
+Run simulated(const Context& context, const SimulateArguments& a, const Side& side) {
   Preparation preparation("preparing");
-  std::vector<std::string> settings = context.overrides;
-  settings.insert(settings.end(), more.begin(), more.end());
   train::OnClusterOptions options{.ranks = a.ranks};
   options.log = log_to_stderr;
   options.on_phase = [&](const char* phase) { preparation.begin(phase); };
-  train::Config config;
-  if (more.empty()) {
-    train::Followed followed = train::load_followed(a.plan, source, settings, context.registry->models);
-    config = std::move(followed.config);
-    options.decided = std::move(followed.plan);
-  } else {
-    config = train::load_config(source, settings, context.registry->models);
-  }
-  Run run{.name = name,
-          .on = train::compile_on(config, *context.registry, chosen_cluster(a.cluster, a.generation), options),
+  train::Followed followed = train::load_followed(side.plan, side.config, side.settings, context.registry->models);
+  options.decided = std::move(followed.plan);
+  Run run{.name = side.name,
+          .on = train::compile_on(followed.config, *context.registry, chosen_cluster(a.cluster, a.generation), options),
           .simulation = {}};
   preparation.begin("simulating");
   const auto begin = std::chrono::steady_clock::now();
@@ -97,6 +97,7 @@ nlohmann::ordered_json json_of(const Run& run, const SimulateArguments& a) {
                               {"step_ms", 1e3 * s.step_seconds},
                               {"tokens_per_s", run.tokens_per_s()},
                               {"mfu", s.mfu()},
+                              {"hfu", s.hfu()},
                               {"compute_ms", 1e3 * s.mean.compute},
                               {"exposed_comm_ms", 1e3 * s.mean.exposed_communication},
                               {"bubble_ms", 1e3 * s.mean.bubble},
@@ -152,16 +153,16 @@ std::string text_of(const Run& run, const SimulateArguments& a) {
       "mesh    {}, {} micro-batch{}{}\n", run.ranks() == 1 ? "one rank" : run.on.compiled.mesh.str(),
       run.on.compiled.micro_batches, run.on.compiled.micro_batches == 1 ? "" : "es",
       run.on.compiled.plan.stages() > 1 ? fmt::format(", pipeline {}", run.on.config.parallel.pipeline) : "");
-  out += fmt::format("step    {}, {} {}/s, MFU {:.1f}%\n", milliseconds(s.step_seconds),
-                     format_rate(run.tokens_per_s()), run.unit(), 100 * s.mfu());
+  out += fmt::format("step    {}, {} {}/s, {}\n", milliseconds(s.step_seconds), format_rate(run.tokens_per_s()),
+                     run.unit(), simulator::utilisation_text(s));
   out += fmt::format("time    {}\n", shares_text(s.mean));
   std::size_t peak = 0;
-  double memory = c.device.memory;
+  double memory = c.memory_of(0, run.ranks());
   for (std::size_t i = 0; i < s.cast.actors.size(); ++i) {
     const std::size_t own = run.on.compiled.roles[s.cast.role[i]].arena_bytes;
     if (own <= peak) continue;
     peak = own;
-    memory = c.device_of(s.cast.rank[i]).memory;
+    memory = c.memory_of(s.cast.rank[i], run.ranks());
   }
   out += fmt::format("memory  {} B on the largest rank, of {}{}\n", format_count(peak),
                      format_bytes(static_cast<std::uint64_t>(memory)), s.fits ? "" : ": does NOT fit");
@@ -186,13 +187,35 @@ std::string text_of(const Run& run, const SimulateArguments& a) {
   return out;
 }
 
-// OTHER is a configuration, or settings over the first one: "parallel.mesh=tp=8 parallel.zero=1".
-Run other_of(const Context& context, const SimulateArguments& a) {
-  if (a.compare.find('=') == std::string::npos) return simulated(context, a, a.compare, {}, a.compare);
-  std::vector<std::string> settings;
-  for (const std::string& word : split(a.compare, ' '))
-    if (!word.empty()) settings.push_back(word.starts_with("--") ? word.substr(2) : word);
-  return simulated(context, a, a.config, settings, a.compare);
+Side side_of(const Context& context, const SimulateArguments& a) {
+  return {.name = a.plan.empty() ? a.config : fmt::format("{} --plan {}", a.config, a.plan),
+          .config = a.config,
+          .plan = a.plan,
+          .settings = context.overrides};
+}
+
+// --compare: a plan for the same configuration, settings over it and its plan ("train.batch=64 parallel.zero=1"), or
+// another configuration, which that plan is not for. The command line's keys are both sides', but for those that a plan
+// has: they are the first side's.
+Side other_of(const Context& context, const SimulateArguments& a) {
+  Side side = side_of(context, a);
+  std::error_code unknown;
+  const bool file = std::filesystem::exists(a.compare, unknown);
+  if (file && train::is_plan(a.compare)) {
+    side.name = fmt::format("{} --plan {}", a.config, a.compare);
+    side.plan = a.compare;
+    std::erase_if(side.settings, [&](const std::string& text) {
+      return train::names_plan_key(text.substr(0, text.find('=')), context.registry->models);
+    });
+  } else if (!file && a.compare.find('=') != std::string::npos) {
+    side.name += " " + a.compare;
+    for (const std::string& word : split(a.compare, ' '))
+      if (!word.empty()) side.settings.push_back(word.starts_with("--") ? word.substr(2) : word);
+  } else {
+    side.name = side.config = a.compare;
+    side.plan.clear();
+  }
+  return side;
 }
 
 std::string comparison(const Run& one, const Run& other) {
@@ -224,13 +247,13 @@ int simulate(const Context& context, const SimulateArguments& a) {
   if (a.planned && a.published.empty()) refuse("--planned is for the runs of a table: name it with --published");
   if (!a.published.empty()) return simulate_published(context, a.published, a.json, a.planned);
   if (!a.trace.empty()) check_replaceable(a.trace, kTraceBeginning, "trace of trireme", "--trace " + a.trace);
-  const Run run = simulated(context, a, a.config, {}, a.config);
+  const Run run = simulated(context, a, side_of(context, a));
   if (!a.trace.empty()) write_file_atomically(a.trace, simulator::trace_json(run.simulation));
   if (a.compare.empty()) {
     say(stdout, a.json ? json_of(run, a).dump() + "\n" : text_of(run, a));
     return 0;
   }
-  const Run other = other_of(context, a);
+  const Run other = simulated(context, a, other_of(context, a));
   if (a.json)
     say(stdout, nlohmann::ordered_json::array({json_of(run, a), json_of(other, a)}).dump() + "\n");
   else
@@ -258,7 +281,8 @@ void add_simulate(CLI::App& app, Context& context) {
   command->add_option("--trace", arguments->trace,
                       "Write the timeline as a Chrome trace, in the place of another one of ours");
   command->add_option("--compare", arguments->compare,
-                      "Another configuration, or settings over this one: 'parallel.mesh=tp=8 parallel.zero=1'");
+                      "Next to it: another plan, another configuration, or settings over this one: "
+                      "'parallel.mesh=tp=8 parallel.zero=1'");
   command->add_option("--published", arguments->published, "A table of published runs: predicted and published")
       ->check(not_empty());
   command->add_flag("--planned", arguments->planned, "With --published: also the plan that the search finds for each");
@@ -270,6 +294,7 @@ void add_simulate(CLI::App& app, Context& context) {
       "  trireme simulate my.toml --cluster a100 --tokens 300B\n"
       "  trireme simulate my.toml --cluster my_cluster.toml --trace step.json\n"
       "  trireme simulate my.toml --cluster h100 --compare 'parallel.mesh=dp=8 parallel.zero=3'\n"
+      "  trireme simulate my.toml --cluster h100 --plan one.toml --compare other.toml\n"
       "  trireme simulate --published bench/published_runs.csv\n");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return simulate(context, *arguments); }; });

@@ -80,7 +80,7 @@ struct Link {
   double latency = 0;               // of a hop
   double start = 0;                 // of a collective, once
   double tree_latency = 0;          // of a hop in a tree; 0: as `latency`
-  std::int64_t sharing = 1;         // ranks of a node that share one such link
+  std::int64_t sharing = 1;         // between nodes: ranks of a node that share one such link
   std::vector<MeasuredCollective> measured = {};
   friend bool operator==(const Link&, const Link&) = default;
 };
@@ -141,6 +141,14 @@ struct Cluster {
   const Ranks* override_of(std::int64_t rank) const;  // null: none
   const Software& current() const { return software.at(generation); }
   std::int64_t node_of(std::int64_t rank) const { return rank / node.devices; }
+  // The link to other nodes that a rank shares with those next to it, counted over all nodes.
+  std::int64_t link_of(std::int64_t rank) const {
+    return node_of(rank) * node.devices + rank % node.devices / network.sharing;
+  }
+  // Of a run of so many ranks: those in its fullest node.
+  std::int64_t ranks_of_node(std::int64_t ranks) const { return ranks < node.devices ? ranks : node.devices; }
+  // Bytes that a rank of such a run may use: a GPU's memory, or an equal share of what the ranks of a CPU's node share.
+  double memory_of(std::int64_t rank, std::int64_t ranks) const;
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 

@@ -79,6 +79,12 @@ TEST(Cluster, RefusesWithTheKeyAndTheNearestRightOne) {
             "c.toml:2: transport = \"thread\": expected nccl, threads, emulated, mpi; did you mean \"threads\"?");
   EXPECT_EQ(message_of(with(kSmall, "devices = 4", "devices = 0")),
             "c.toml:12: node.devices = 0: expected a whole number of at least 1");
+  EXPECT_EQ(message_of(with(kSmall, "devices = 4", "devices = 4611686018427387904")),
+            "c.toml:12: node.devices = 4611686018427387904: expected a whole number of at most 1048576");
+  EXPECT_EQ(message_of(with(kSmall, "[node]", "tiles = [ { rows = 64, columns = 64, efficiency = 0 } ]\n[node]")),
+            "c.toml:11: device.tiles.efficiency = 0: expected a share above 0 and at most 1");
+  EXPECT_EQ(message_of(std::string(kSmall) + "[software.flash]\ncompute = 0\n"),
+            "c.toml:18: software.flash.compute = 0: expected a number above 0");
   EXPECT_EQ(message_of(with(kSmall, "80e9", "-80e9")),
             "c.toml:9: device.flops = -80000000000: expected numbers above 0");
   EXPECT_EQ(message_of(with(kSmall, "cores = 2\n", "")),
@@ -99,6 +105,16 @@ TEST(Cluster, ThatIsNotThereIsRefusedWithTheNearestName) {
               "there is no cluster \"h10\" and no such file; did you mean \"h100\"?; the built-in ones are a100, h100, "
               "h200, b200");
   }
+}
+
+TEST(Cluster, RanksOfACpuShareTheMemoryOfTheirNode) {
+  Cluster c = parse_cluster(kSmall, "c.toml");
+  const double memory = c.device.memory;
+  EXPECT_EQ(c.memory_of(0, 1), memory);
+  EXPECT_EQ(c.memory_of(1, 2), memory / 2);
+  EXPECT_EQ(c.memory_of(7, 8), memory / 4);  // two nodes of four
+  c.device.kind = "gpu";
+  EXPECT_EQ(c.memory_of(7, 8), memory);
 }
 
 TEST(Cluster, RanksMayDiffer) {

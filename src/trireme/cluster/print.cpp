@@ -16,6 +16,7 @@ class Printer {
   void choice(const char* key, const std::string& value, const std::vector<std::string_view>&) { text(key, value); }
   void flag(const char* key, bool value) { line(key, value ? "true" : "false"); }
   void number(const char* key, double value, double, bool = false) { line(key, fmt::format("{}", value)); }
+  void factor(const char* key, double value, bool = false) { line(key, fmt::format("{}", value)); }
   void share(const char* key, double value) { line(key, fmt::format("{}", value)); }
   void integer(const char* key, std::int64_t value, std::int64_t) { line(key, fmt::format("{}", value)); }
   void bytes(const char* key, double value, bool = false) { line(key, quoted(fmt::format("{:.0f}B", value))); }
@@ -105,6 +106,11 @@ const Ranks* Cluster::override_of(std::int64_t rank) const {
 const Device& Cluster::device_of(std::int64_t rank) const {
   const Ranks* own = override_of(rank);
   return own == nullptr || own->device.empty() ? device : devices.at(own->device);
+}
+
+double Cluster::memory_of(std::int64_t rank, std::int64_t ranks) const {
+  const Device& own = device_of(rank);
+  return own.kind == "cpu" ? own.memory / static_cast<double>(ranks_of_node(ranks)) : own.memory;
 }
 
 std::string to_toml(const Cluster& cluster) {

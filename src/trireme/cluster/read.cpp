@@ -53,6 +53,12 @@ class Reader {
     value = number_of(*node, key);
     if (!(value >= least)) wrong(*node, key, fmt::format("a number of at least {}", least));
   }
+  void factor(const char* key, double& value, bool required = false) {
+    const toml::node* node = find(key, required);
+    if (node == nullptr) return;
+    value = number_of(*node, key);
+    if (!(value > 0)) wrong(*node, key, "a number above 0");
+  }
   void share(const char* key, double& value) {
     const toml::node* node = find(key, false);
     if (node == nullptr) return;
@@ -64,6 +70,7 @@ class Reader {
     if (node == nullptr) return;
     if (!node->is_integer() || **node->as_integer() < least)
       wrong(*node, key, fmt::format("a whole number of at least {}", least));
+    if (**node->as_integer() > kMaxCount) wrong(*node, key, fmt::format("a whole number of at most {}", kMaxCount));
     value = **node->as_integer();
   }
   void bytes(const char* key, double& value, bool required = false) {
@@ -175,6 +182,7 @@ class Reader {
     std::string shown;
     if (node.is_string()) shown = fmt::format(" = \"{}\"", **node.as_string());
     if (const auto number = node.value<double>(); node.is_number() && number) shown = fmt::format(" = {}", *number);
+    if (node.is_integer()) shown = fmt::format(" = {}", **node.as_integer());
     refuse("{}: {}{}: expected {}", place(node), full(key), shown, expected);
   }
 

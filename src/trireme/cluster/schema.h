@@ -6,12 +6,14 @@
 namespace trireme::cluster {
 
 inline constexpr bool kRequired = true;
+// Ranks, cores and units are counted in what fits an int, products of two of them in an std::int64_t.
+inline constexpr std::int64_t kMaxCount = 1 << 20;
 
 template <class V>
 void visit(V& v, Tile& t) {
   v.number("rows", t.rows, 1, kRequired);
   v.number("columns", t.columns, 1, kRequired);
-  v.number("efficiency", t.efficiency, 0);
+  v.share("efficiency", t.efficiency);
 }
 
 template <class V>
@@ -28,7 +30,7 @@ template <class V>
 void visit(V& v, MeasuredCollective& m) {
   v.choice("collective", m.collective, {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "message"});
   v.integer("ranks", m.ranks, 2);
-  v.number("bytes", m.bytes, 0, kRequired);
+  v.factor("bytes", m.bytes, kRequired);
   v.number("seconds", m.seconds, 0, kRequired);
 }
 
@@ -86,8 +88,8 @@ void visit(V& v, Software& s) {
   v.choice("attention", s.attention, {"flash", "scores"});
   v.number("forward_passes", s.forward_passes, 0);
   v.number("backward_passes", s.backward_passes, 0);
-  v.number("compute", s.compute, 0);
-  v.number("elementwise", s.elementwise, 0);
+  v.factor("compute", s.compute);
+  v.factor("elementwise", s.elementwise);
   v.flag("overlap_groups", s.overlap_groups);
   v.flag("captures", s.captures);
   v.seconds("message_overhead", s.message_overhead);

@@ -14,8 +14,8 @@
 #include "trireme/comm/measure.h"
 #include "trireme/comm/threads/world.h"
 #include "trireme/core/error.h"
-#include "trireme/core/undisturbed.h"
 #include "trireme/planner/machine.h"
+#include "trireme/planner/measure_link.h"
 #include "trireme/planner/replay.h"
 #include "trireme/simulator/kernel.h"
 
@@ -272,60 +272,20 @@ class Calibration {
   }
 
   void collectives() {
-    const std::vector<std::size_t> sizes = {256, 4096, 32768, 262144, 2U << 20, 16U << 20};
-    const comm::MeasureOptions options{.batches = 7};
-    std::size_t done = 0;
     const auto cores = static_cast<double>(usable_cores());
+    std::size_t done = 0;
     for (const int ranks : o_.ranks)
-      for (const std::size_t bytes : sizes) {
-        say("collectives", done++, o_.ranks.size() * sizes.size());
+      for (const std::size_t bytes : link_sizes()) {
+        say("collectives", done++, o_.ranks.size() * link_sizes().size());
         comm::threads::run(ranks, {.link = "", .timeout = 600}, [&](comm::Communicator& comm) {
-          std::vector<float> whole(bytes / sizeof(float), 0.0F);
-          std::vector<float> slice(whole.size() / static_cast<std::size_t>(comm.size()));
-          whole.resize(slice.size() * static_cast<std::size_t>(comm.size()));
-          const auto keep = [&](const char* name, auto&& call) {
-            const double seconds = batch_seconds(comm, call, options.batches);
-            // Of more ranks than cores each waits for the others: as many run at once as there are cores.
-            const double share = std::min(1.0, cores / comm.size());
-            if (comm.rank() == 0)
-              c_.inside.measured.push_back({name, comm.size(), static_cast<double>(bytes), seconds * share});
-          };
-          keep("all_reduce", [&] { comm.all_reduce(std::span(whole), comm::Reduce::sum); });
-          keep("reduce_scatter", [&] { comm.reduce_scatter(std::span(whole), std::span(slice), comm::Reduce::sum); });
-          keep("all_gather", [&] { comm.all_gather(std::span<const float>(slice), std::span(whole)); });
-          if (comm.size() == 2)
-            keep("message", [&] {
-              if (comm.rank() == 0)
-                comm.send(std::as_bytes(std::span(whole)), 1);
-              else
-                comm.recv(std::as_writable_bytes(std::span(whole)), 0);
-            });
+          const auto measured = measured_collectives(comm, bytes, cores);
+          if (comm.rank() == 0) c_.inside.measured.insert(c_.inside.measured.end(), measured.begin(), measured.end());
         });
       }
     // Without a measurement of its own a message takes what the smallest took.
     for (const cluster::MeasuredCollective& m : c_.inside.measured)
-      if (m.collective == "message" && m.bytes == static_cast<double>(sizes.front())) c_.inside.latency = m.seconds;
-  }
-
-  // Of calls back to back, on all ranks together, as kernels are measured.
-  template <class Call>
-  static double batch_seconds(comm::Communicator& comm, Call&& call, int batches) {
-    std::vector<double> seconds;
-    std::int64_t calls = 1;
-    call();
-    for (int i = 0; i < batches + 1;) {
-      comm.barrier();
-      const auto begin = Clock::now();
-      for (std::int64_t k = 0; k < calls; ++k) call();
-      std::vector<double> took = {std::chrono::duration<double>(Clock::now() - begin).count()};
-      comm.all_reduce(std::span(took), comm::Reduce::max);
-      if (took[0] < 5e-4 && calls < 4096) {
-        calls *= 2;
-        continue;
-      }
-      if (i++ > 0) seconds.push_back(took[0] / static_cast<double>(calls));
-    }
-    return undisturbed(std::move(seconds));
+      if (m.collective == "message" && m.bytes == static_cast<double>(link_sizes().front()))
+        c_.inside.latency = m.seconds;
   }
 
   const CalibrateOptions& o_;

@@ -37,12 +37,6 @@ double wire_share(Compression compression) {
   return 1;
 }
 
-// Ranks `stride` apart.
-Spread spread_of(const cluster::Cluster& cluster, int ranks, int stride) {
-  const auto here = static_cast<int>(std::max<std::int64_t>(1, cluster.node.devices / stride));
-  return {ranks, std::max(1, (ranks + here - 1) / here)};
-}
-
 }  // namespace
 
 std::int64_t Estimator::micro_batches(const Candidate& c) const { return batch_ / c.dp / c.layer.micro_batch; }
@@ -135,12 +129,12 @@ Estimate Estimator::of(const Candidate& c, const Profile& profile) {
     const auto here = static_cast<double>(std::min<std::int64_t>(cluster_.node.devices, c.ranks()));
     crowd = here / static_cast<double>(std::max<std::int64_t>(1, cluster_.node.cores)) * cluster_.node.busy_slowdown;
   }
-  const Spread replicas = spread_of(cluster_, c.dp, c.layer.ranks());
+  const Spread replicas = simulator::spread_of(cluster_, c.dp, c.layer.ranks());
   const auto took = [&](Collective collective, double bytes) {
     if (c.dp == 1 || bytes <= 0) return 0.0;
     const simulator::Duration d =
         simulator::collective_time(cluster_, collective, bytes, replicas, comm::Algorithm::automatic);
-    return d.latency + d.busy;
+    return simulator::seconds_together(cluster_, d);
   };
   Estimate estimate;
   estimate.stages = parts.layers;
@@ -202,10 +196,10 @@ Estimate Estimator::of(const Candidate& c, const Profile& profile) {
       weight_gradients = own.weight_gradient * crowd;
     }
     if (stage + 1 < c.pp && !parts.cost.empty()) {
-      const Spread next = spread_of(cluster_, 2, c.dp * c.layer.ranks());
+      const Spread next = simulator::spread_of(cluster_, 2, c.dp * c.layer.ranks());
       const simulator::Duration d =
           simulator::message_time(cluster_, parts.cost[static_cast<std::size_t>(stage)].message, next);
-      message = std::max(message, d.latency + d.busy);
+      message = std::max(message, simulator::seconds_together(cluster_, d));
     }
   }
   const double others = sum - largest;

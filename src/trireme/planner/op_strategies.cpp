@@ -52,8 +52,7 @@ class Choosing {
         cluster_(cluster),
         options_(options),
         ranks_(plan.mesh.size_of(options.axis)) {
-    const auto here = static_cast<int>(cluster.node.devices);
-    spread_ = {ranks_, std::max(1, (ranks_ + here - 1) / here)};
+    spread_ = simulator::spread_of(cluster, ranks_, 1);
   }
 
   ShardingChoice run() {
@@ -228,7 +227,7 @@ class Choosing {
     }
     const simulator::Duration d =
         simulator::collective_time(cluster_, collective, bytes, spread_, comm::Algorithm::automatic);
-    return d.latency + d.busy;
+    return simulator::seconds_together(cluster_, d);
   }
 
   // By how it may lie: the variables of which one says that it does.

@@ -34,8 +34,7 @@ class Profiler {
       : module_(module), micro_(module.graph("micro")), plan_(plan), cluster_(cluster) {
     profile_.layers.resize(layers);
     const int tp = plan.mesh.ranks();
-    const auto here = static_cast<int>(cluster.node.devices);
-    spread_ = {tp, std::max(1, (tp + here - 1) / here)};
+    spread_ = simulator::spread_of(cluster, tp, 1);
   }
 
   Profile run() {
@@ -62,7 +61,7 @@ class Profiler {
         bytes = bytes_of(outputs);
       }
       const simulator::Duration d = simulator::collective_time(cluster_, kind, bytes, spread_, plan_.allreduce);
-      return d.latency + d.busy;
+      return simulator::seconds_together(cluster_, d);
     }
     const simulator::Kernel kernel = simulator::kernel_of(*node.op, inputs, outputs, node.attributes);
     return simulator::kernel_seconds(kernel, cluster_.device, cluster_.current(), plan_.threads);

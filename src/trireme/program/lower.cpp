@@ -364,6 +364,7 @@ class Lowering {
       for (const ValueId id : node.outputs) launch.of.push_back(run.graph.value(id).name);
     launch.attributes = node.attributes;
     launch.on_host = node.on_host;
+    launch.recomputed = node.barrier && launch.kind == Instruction::Kind::launch;
     if (node.on_host) launch.stream = kHostStream;
     launch.phase = node.phase;
     launch.micro = run.micro;

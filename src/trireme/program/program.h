@@ -96,6 +96,7 @@ struct Instruction {
   bool accumulate = false;   // add to output 0,
   std::int32_t sum = kNone;  // which holds this value before
   bool on_host = false;      // a launch by the host's cores, all of whose operands are in the host's memory
+  bool recomputed = false;   // of values that the forward phase made before and that were forgotten
 
   ir::Phase phase = ir::Phase::forward;
   std::int32_t micro = 0;

@@ -24,6 +24,7 @@ class Casting {
     find_instances();
     refine();
     make_actors();
+    find_links();
     make_answers();
     make_meetings();
     return std::move(cast_);
@@ -42,6 +43,7 @@ class Casting {
       const Group& group = c_.groups[g];
       std::map<std::map<std::string, int>, int> known;
       std::vector<std::set<std::int64_t>> nodes;
+      std::vector<std::set<std::int64_t>> links;
       std::vector<int> sizes;
       for (std::size_t r = 0; r < ranks(); ++r) {
         const compiler::Seat& seat = c_.seats[r];
@@ -55,14 +57,17 @@ class Casting {
         const auto [at, fresh] = known.emplace(rest, static_cast<int>(known.size()));
         if (fresh) {
           nodes.emplace_back();
+          links.emplace_back();
           sizes.push_back(0);
         }
         instance_[g][r] = at->second;
         ++sizes[static_cast<std::size_t>(at->second)];
         nodes[static_cast<std::size_t>(at->second)].insert(cluster_.node_of(static_cast<std::int64_t>(r)));
+        links[static_cast<std::size_t>(at->second)].insert(cluster_.link_of(static_cast<std::int64_t>(r)));
       }
       for (std::size_t i = 0; i < nodes.size(); ++i)
-        if (const Spread s{sizes[i], static_cast<int>(nodes[i].size())};
+        if (const Spread s{sizes[i], static_cast<int>(nodes[i].size()),
+                           sizes[i] / static_cast<double>(links[i].size())};
             s.nodes > cast_.spreads[g].nodes || cast_.spreads[g].ranks < s.ranks)
           cast_.spreads[g] = s;
     }
@@ -137,6 +142,19 @@ class Casting {
     for (std::size_t a = 0; a < cast_.actors.size(); ++a)
       if (std::count(cast_.role.begin(), cast_.role.end(), cast_.role[a]) > 1)
         cast_.actors[a].name += fmt::format(" (rank {}{})", cast_.rank[a], cast_.ranks[a] > 1 ? " …" : "");
+  }
+
+  // Who is on the link between nodes of the rank that stands for an actor.
+  void find_links() {
+    if (cluster_.network.sharing == 1) return;
+    for (std::size_t a = 0; a < cast_.actors.size(); ++a) {
+      std::map<std::size_t, double> on;
+      const std::int64_t link = cluster_.link_of(cast_.rank[a]);
+      const std::int64_t first = cluster_.node_of(cast_.rank[a]) * cluster_.node.devices;
+      for (std::int64_t r = first; r < std::min<std::int64_t>(first + cluster_.node.devices, c_.ranks()); ++r)
+        if (cluster_.link_of(r) == link) ++on[static_cast<std::size_t>(class_[static_cast<std::size_t>(r)])];
+      for (const auto& [actor, count] : on) cast_.actors[a].link.push_back({actor, count});
+    }
   }
 
   // A rank that answers messages meets its workers in every one of them.

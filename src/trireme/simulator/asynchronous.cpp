@@ -52,10 +52,10 @@ Simulation simulate_asynchronous(const Compiled& compiled, const cluster::Cluste
   const double steps = many - few;
   s.step_seconds = (s.timeline.seconds - shorter.timeline.seconds) / steps + cluster.step;
   s.flops = (s.flops - shorter.flops) / steps;
+  s.model_flops = (s.model_flops - shorter.model_flops) / steps;
   for (std::size_t a = 0; a < s.by_actor.size(); ++a) {
     s.by_actor[a] = added(s.by_actor[a], shorter.by_actor[a], steps);
     s.by_actor[a].waiting += cluster.step;
-    s.operations[a] = (s.operations[a] - shorter.operations[a]) / steps;
   }
   s.mean = added(s.mean, shorter.mean, steps);
   s.mean.waiting += cluster.step;

@@ -17,7 +17,7 @@ using comm::Collective;
 double bus_bandwidth(const Cluster& c, const Spread& s) {
   const double inside = c.inside.collective_bandwidth > 0 ? c.inside.collective_bandwidth : c.inside.bandwidth;
   if (s.nodes == 1) return inside;
-  const double outside = s.per_node() * c.network.bandwidth / static_cast<double>(c.network.sharing);
+  const double outside = s.per_node() / s.per_link * c.network.bandwidth;
   const double together = s.per_node() > 1 ? std::min(inside, outside) : outside;
   return c.network.collective_bandwidth > 0 ? std::min(together, c.network.collective_bandwidth) : together;
 }
@@ -96,8 +96,24 @@ Duration by_law(const Cluster& c, Collective collective, double bytes, const Spr
 Duration collective_time(const Cluster& cluster, Collective collective, double bytes, const Spread& spread,
                          comm::Algorithm asked) {
   if (spread.ranks == 1) return {};
-  if (cluster.transport == "nccl") return nccl(cluster, collective, bytes, spread);
-  return by_law(cluster, collective, bytes, spread, asked);
+  Duration d = cluster.transport == "nccl" ? nccl(cluster, collective, bytes, spread)
+                                           : by_law(cluster, collective, bytes, spread, asked);
+  d.per_link = spread.per_link;
+  return d;
+}
+
+Spread spread_of(const Cluster& cluster, int ranks, int stride) {
+  const auto within = [&](std::int64_t places) {
+    return static_cast<int>(std::clamp<std::int64_t>(places / stride, 1, ranks));
+  };
+  const int here = within(cluster.node.devices);
+  return {ranks, (ranks + here - 1) / here,
+          static_cast<double>(within(std::min(cluster.network.sharing, cluster.node.devices)))};
+}
+
+double seconds_together(const Cluster& cluster, const Duration& d) {
+  const auto sharing = static_cast<double>(std::min(cluster.network.sharing, cluster.node.devices));
+  return d.latency + d.busy * (d.resource == Resource::network ? sharing / d.per_link : 1);
 }
 
 Duration message_time(const Cluster& cluster, double bytes, const Spread& spread) {
@@ -105,8 +121,7 @@ Duration message_time(const Cluster& cluster, double bytes, const Spread& spread
   const bool cores = spread.nodes == 1 && cluster.transport == "threads";
   const Resource resource = spread.nodes > 1 ? Resource::network : cores ? Resource::cores : Resource::inside;
   if (const auto seconds = measured(link, "message", 2, bytes)) return {0, *seconds, resource};
-  const double bandwidth = link.bandwidth / (spread.nodes > 1 ? static_cast<double>(link.sharing) : 1);
-  Duration d{link.latency + cluster.current().message_overhead, bytes / bandwidth, resource};
+  Duration d{link.latency + cluster.current().message_overhead, bytes / link.bandwidth, resource};
   if (cluster.transport == "emulated") d.sleeps = 1;
   return d;
 }

@@ -9,6 +9,7 @@ namespace trireme::simulator {
 struct Spread {
   int ranks = 1;
   int nodes = 1;
+  double per_link = 1;  // of a node's, those on one link between nodes
   double per_node() const { return static_cast<double>(ranks) / nodes; }
 };
 
@@ -22,9 +23,15 @@ struct Spread {
 //     the algorithm that the communicator chooses (comm/tuning.h), its steps and bytes by its law (comm/measure.h):
 //     start + steps × latency + bytes sent over the bandwidth; threads' own as measured, between sizes by logarithms
 //
-// Between nodes the bus bandwidth is that of all links of the ranks in a node, but not more than within one.
+// Between nodes the bus bandwidth is that of all links of the ranks in a node, but not more than within one. It is what
+// they have alone: others that use those links at the same time share them in the walk (Actor::link).
 Duration collective_time(const cluster::Cluster& cluster, comm::Collective collective, double bytes,
                          const Spread& spread, comm::Algorithm asked);
 Duration message_time(const cluster::Cluster& cluster, double bytes, const Spread& spread);
+
+// A group of ranks `stride` apart.
+Spread spread_of(const cluster::Cluster& cluster, int ranks, int stride);
+// Seconds of one of these where every rank of the cluster does the same at that time: without a walk.
+double seconds_together(const cluster::Cluster& cluster, const Duration& duration);
 
 }  // namespace trireme::simulator

@@ -81,6 +81,12 @@ std::vector<TimeByKind> time_by_kind(std::span<const Actor> actors, const Timeli
   return all;
 }
 
+std::string utilisation_text(const Simulation& s) {
+  std::string text = fmt::format("MFU {:.1f}%", 100 * s.mfu());
+  if (s.flops > s.model_flops) text += fmt::format(" (HFU {:.1f}%, with what is recomputed)", 100 * s.hfu());
+  return text;
+}
+
 std::string picture(const Simulation& s, int width) {
   std::size_t name_width = 0;
   for (const Actor& actor : s.cast.actors) name_width = std::max(name_width, actor.name.size());

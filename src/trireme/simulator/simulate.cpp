@@ -69,13 +69,18 @@ class Clock {
     return {};
   }
 
-  // Of the launches of one rank, by dtype.
-  std::map<std::string, double> operations(std::size_t actor) {
-    std::map<std::string, double> flops;
+  // Of the launches of one rank.
+  struct Operations {
+    std::map<std::string, double> all;  // by dtype
+    double model = 0;                   // without what is recomputed
+  };
+  Operations operations(std::size_t actor) {
+    Operations flops;
     for (const Instruction& i : cast_.actors[actor].program->instructions)
       if (i.kind == Instruction::Kind::launch && !i.on_host) {
         const Known& known = look_up(actor, i);
-        flops[known.dtype] += known.flops;
+        flops.all[known.dtype] += known.flops;
+        if (!i.recomputed) flops.model += known.flops;
       }
     return flops;
   }
@@ -156,7 +161,11 @@ class Clock {
     Duration d = message_time(cluster_, bytes_of(push ? instruction.inputs : instruction.outputs),
                               cast_.spreads[cast_.group[actor][i]]);
     const std::optional<program::Exchange>& answered = compiled_.roles.back().exchange;
-    if (answered && !answered->each && d.resource != Resource::cores) d.busy *= answered->workers;
+    if (answered && !answered->each && d.resource != Resource::cores) {
+      d.busy *= answered->workers;
+      for (const Actor::OnLink& on : cast_.actors[actor].link)
+        if (on.actor == actor) d.per_link = on.ranks;
+    }
     return slower(d, actor, i);
   }
 
@@ -222,15 +231,14 @@ Simulation simulate(const Compiled& compiled, const cluster::Cluster& cluster) {
     s.mean.exposed_communication += share * s.by_actor[a].exposed_communication;
     s.mean.bubble += share * s.by_actor[a].bubble;
     s.mean.waiting += share * s.by_actor[a].waiting;
-    double own = 0;
-    for (const auto& [dtype, flops] : clock.operations(a)) {
+    const auto operations = clock.operations(a);
+    for (const auto& [dtype, flops] : operations.all) {
       by_dtype[dtype] += flops * s.cast.ranks[a];
-      own += flops;
+      s.flops += flops * s.cast.ranks[a];
     }
-    s.operations.push_back(own);
-    s.flops += own * s.cast.ranks[a];
+    s.model_flops += operations.model * s.cast.ranks[a];
     const compiler::Role& role = compiled.roles[s.cast.role[a]];
-    s.fits = s.fits && static_cast<double>(role.arena_bytes) <= cluster.device_of(s.cast.rank[a]).memory;
+    s.fits = s.fits && static_cast<double>(role.arena_bytes) <= cluster.memory_of(s.cast.rank[a], compiled.ranks());
   }
   const auto most = std::max_element(by_dtype.begin(), by_dtype.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -239,10 +247,9 @@ Simulation simulate(const Compiled& compiled, const cluster::Cluster& cluster) {
     const auto peak = most == by_dtype.end() ? device.flops.end() : device.flops.find(most->first);
     const double flops = (peak == device.flops.end() ? device.flops.begin() : peak)->second;
     // Ranks on a CPU share its cores.
-    const double cores = device.kind != "cpu"
-                             ? 1
-                             : static_cast<double>(cluster.node.cores) /
-                                   static_cast<double>(std::min<std::int64_t>(cluster.node.devices, compiled.ranks()));
+    const double cores = device.kind != "cpu" ? 1
+                                              : static_cast<double>(cluster.node.cores) /
+                                                    static_cast<double>(cluster.ranks_of_node(compiled.ranks()));
     s.peak_flops += flops * cores * s.cast.ranks[a];
   }
   return s;

@@ -27,12 +27,14 @@ struct Simulation {
   std::vector<TimeByKind> by_actor;
   TimeByKind mean;                                          // over ranks
   double flops = 0;                                         // of all ranks, by the ops' own costs
+  double model_flops = 0;                                   // of them, without what is recomputed
   double peak_flops = 0;                                    // of all devices, in the dtype of most of those operations
-  std::vector<double> operations;                           // by actor: of one rank
   std::shared_ptr<const compiler::Compiled> programs = {};  // of several steps, where the timeline is of those
   bool fits = true;                                         // every role's planned peak, in its devices' memory
 
-  double mfu() const { return flops / (step_seconds * peak_flops); }
+  // Shares of the peak: what the model needs, and all that is computed.
+  double mfu() const { return model_flops / (step_seconds * peak_flops); }
+  double hfu() const { return flops / (step_seconds * peak_flops); }
 };
 
 // One step of compiled programs on a described cluster: nothing is run. The programs are those that would run; every
@@ -41,6 +43,9 @@ Simulation simulate(const compiler::Compiled& compiled, const cluster::Cluster& 
 
 // Read off a timeline.
 std::vector<TimeByKind> time_by_kind(std::span<const Actor> actors, const Timeline& timeline, bool pipeline);
+
+// "MFU 41.2%", and where something is recomputed "(HFU 50.3%, with what is recomputed)".
+std::string utilisation_text(const Simulation& simulation);
 
 // A line for each actor, `width` columns of time: F forward, B input gradients, W weight gradients, U update, c exposed
 // communication, · idle.

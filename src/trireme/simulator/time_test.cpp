@@ -45,8 +45,11 @@ TEST(CollectiveTime, BetweenNodesIsByTheLinksOfTheRanksThere) {
   };
   EXPECT_DOUBLE_EQ(busy({4, 4}), 2 * s * 3 / 4 / 10e9);     // a rank of each node
   EXPECT_DOUBLE_EQ(busy({32, 4}), 2 * s * 31 / 32 / 80e9);  // eight links: as much as within a node
+  // Of a link that ranks share they have all while others leave it alone.
   c.network.sharing = 2;
-  EXPECT_DOUBLE_EQ(busy({4, 4}), 2 * s * 3 / 4 / 5e9);
+  EXPECT_DOUBLE_EQ(busy({4, 4}), 2 * s * 3 / 4 / 10e9);
+  EXPECT_DOUBLE_EQ(busy({8, 4, 1}), 2 * s * 7 / 8 / 20e9);  // two of each node, on links of their own
+  EXPECT_DOUBLE_EQ(busy({8, 4, 2}), 2 * s * 7 / 8 / 10e9);  // on one link
   // Few bytes among many nodes: a tree.
   const Duration small = collective_time(c, comm::Collective::all_reduce, 8, {64, 64}, comm::Algorithm::automatic);
   EXPECT_DOUBLE_EQ(small.latency, 7e-6 + 2 * 6 * 6e-6);
@@ -90,6 +93,23 @@ TEST(MessageTime, IsLatencyAndBytesOverTheLinkBetweenTheTwo) {
   const cluster::Cluster c = eight();
   EXPECT_DOUBLE_EQ(seconds(message_time(c, 1e6, {2, 1})), 1e-6 + 1e-5);
   EXPECT_DOUBLE_EQ(seconds(message_time(c, 1e6, {2, 2})), 4e-6 + 1e-4);
+}
+
+TEST(Spread, IsOfRanksSoFarApart) {
+  cluster::Cluster c = eight();
+  c.network.sharing = 4;
+  const auto expect = [&](int ranks, int stride, int nodes, double per_link, double together) {
+    const Spread s = spread_of(c, ranks, stride);
+    EXPECT_EQ(s.ranks, ranks);
+    EXPECT_EQ(s.nodes, nodes) << ranks << " " << stride;
+    EXPECT_EQ(s.per_link, per_link) << ranks << " " << stride;
+    const Duration d = collective_time(c, comm::Collective::all_reduce, 1e9, s, comm::Algorithm::automatic);
+    EXPECT_DOUBLE_EQ(seconds_together(c, d), d.latency + together * d.busy) << ranks << " " << stride;
+  };
+  expect(4, 1, 1, 4, 1);
+  expect(16, 1, 2, 4, 1);  // all ranks of a link are in it
+  expect(8, 2, 2, 2, 2);   // every other: two groups for each link
+  expect(4, 8, 4, 1, 4);
 }
 
 class KernelTime : public ::testing::Test {

@@ -29,6 +29,7 @@ struct Task {
   double busy = 0;     // left
   double rate = 1;
   double crowded = 0;
+  double per_link = 1;
   double since = 0;  // when both were counted last
   std::uint32_t version = 0;
   bool done = false;
@@ -64,6 +65,7 @@ class Walk {
       for (const Meeting::Member& member : meetings[m].members) meeting_[first_[member.actor] + member.instruction] = m;
     }
     for (std::size_t a = 0; a < actors.size(); ++a) order(a);
+    find_links();
     timeline_.actors.resize(actors.size());
     for (std::size_t a = 0; a < actors.size(); ++a) timeline_.actors[a].resize(actors[a].program->instructions.size());
   }
@@ -196,7 +198,7 @@ class Walk {
     const Duration duration = durations_(actor, node - first_[actor]);
     const std::size_t id = tasks_.size();
     tasks_.push_back({node, duration.resource, duration.latency + woken(node, duration), duration.busy, 1,
-                      duration.crowded, now_, 0, false});
+                      duration.crowded, std::max(1.0, duration.per_link), now_, 0, false});
     each_member(node, [&](std::size_t member) {
       span(member).begin = now_;
       if (duration.resource != Resource::none) enter(id, member);
@@ -230,7 +232,13 @@ class Walk {
   void enter(std::size_t id, std::size_t member) {
     const auto domain = static_cast<std::size_t>(actors_[actor_of_[member]].domain);
     active_[domain].push_back({id, actor_of_[member], direction_of(member)});
+    touch(domain, tasks_[id], member);
+  }
+  // What it works with is shared out again: also by the actors that share a link between nodes with it.
+  void touch(std::size_t domain, const Task& task, std::size_t member) {
     touch(domain);
+    if (task.resource == Resource::network)
+      for (const std::size_t other : reached_[actor_of_[member]]) touch(other);
   }
   void touch(std::size_t domain) {
     if (std::find(touched_.begin(), touched_.end(), domain) == touched_.end()) touched_.push_back(domain);
@@ -246,7 +254,7 @@ class Walk {
       if (!shares) return;
       const auto domain = static_cast<std::size_t>(actors_[actor_of_[member]].domain);
       std::erase_if(active_[domain], [&](const Active& a) { return a.task == id; });
-      touch(domain);
+      touch(domain, task, member);
     });
     each_member(node, [&](std::size_t member) {
       for (const std::size_t later : after_[member])
@@ -299,13 +307,26 @@ class Walk {
 
   // What is under way, by actor and in the whole domain.
   struct Load {
-    std::array<std::array<int, 3>, 6> tasks{};  // by resource and direction
+    std::array<std::array<double, 3>, 6> tasks{};  // by resource and direction; of the network, over `per_link` each
   };
   struct Active {
     std::size_t task;
     std::size_t actor;
     Direction direction;
   };
+
+  // Domains in which an actor's transfers between nodes change what others get.
+  void find_links() {
+    actors_in_.resize(domains_.size());
+    reached_.resize(actors_.size());
+    loads_.resize(actors_.size());
+    for (std::size_t a = 0; a < actors_.size(); ++a) {
+      actors_in_[static_cast<std::size_t>(actors_[a].domain)].push_back(a);
+      for (const Actor::OnLink& on : actors_[a].link)
+        if (actors_[on.actor].domain != actors_[a].domain)
+          reached_[on.actor].push_back(static_cast<std::size_t>(actors_[a].domain));
+    }
+  }
 
   // Cores that it would occupy.
   double demand_of(const Active& a) const {
@@ -316,12 +337,12 @@ class Walk {
 
   void measure(std::size_t d) {
     double demand = 0;
-    loads_.resize(actors_.size());
-    for (const Active& a : active_[d]) loads_[a.actor] = {};
+    for (const std::size_t a : actors_in_[d]) loads_[a] = {};
     if (demands_.size() < domains_.size()) demands_.resize(domains_.size());
     for (const Active& a : active_[d]) {
       const Resource resource = tasks_[a.task].resource;
-      ++loads_[a.actor].tasks[static_cast<std::size_t>(resource)][static_cast<std::size_t>(a.direction)];
+      loads_[a.actor].tasks[static_cast<std::size_t>(resource)][static_cast<std::size_t>(a.direction)] +=
+          resource == Resource::network ? 1 / tasks_[a.task].per_link : 1;
       demand += demand_of(a);
     }
     demands_[d] = demand;
@@ -331,8 +352,8 @@ class Walk {
     const std::size_t actor = actor_of_[member];
     const Domain& domain = domains_[static_cast<std::size_t>(actors_[actor].domain)];
     // In a direction; in both, the fuller of the two.
-    const auto count = [&](Resource r, Direction direction = Direction::both) {
-      const auto& [both, out, in] = loads_[actor].tasks[static_cast<std::size_t>(r)];
+    const auto count = [&](std::size_t of, Resource r, Direction direction = Direction::both) {
+      const auto& [both, out, in] = loads_[of].tasks[static_cast<std::size_t>(r)];
       return both + (direction == Direction::out ? out : direction == Direction::in ? in : std::max(out, in));
     };
     if (domain.cores > 0 && (task.resource == Resource::compute || task.resource == Resource::cores)) {
@@ -345,9 +366,16 @@ class Walk {
       const double slowdown = (shares ? crowded : 1) * (turns ? domain.shared_slowdown : 1);
       return std::min(1.0, domain.cores / demand) / slowdown;
     }
-    const double share = 1.0 / std::max(1, count(task.resource, direction_of(member)));
+    const Direction direction = direction_of(member);
+    double load = count(actor, task.resource, direction);
+    if (task.resource == Resource::network && !actors_[actor].link.empty()) {
+      load = 0;
+      for (const Actor::OnLink& on : actors_[actor].link)
+        load += on.ranks * count(on.actor, Resource::network, direction);
+    }
+    const double share = 1.0 / std::max(1.0, load);
     if (task.resource != Resource::compute) return share;
-    const bool communicates = count(Resource::inside) + count(Resource::network) > 0;
+    const bool communicates = count(actor, Resource::inside) + count(actor, Resource::network) > 0;
     return share / (communicates ? domain.communication_slowdown : 1);
   }
 
@@ -368,11 +396,13 @@ class Walk {
   double now_ = 0;
   std::vector<Task> tasks_;
   std::priority_queue<Finish, std::vector<Finish>, std::greater<>> finishes_;
-  std::vector<std::vector<Active>> active_;  // by domain
-  std::vector<std::size_t> touched_;         // domains
-  std::vector<std::size_t> changed_;         // tasks
-  std::vector<Load> loads_;                  // by actor
-  std::vector<double> demands_;              // by domain
+  std::vector<std::vector<Active>> active_;          // by domain
+  std::vector<std::vector<std::size_t>> actors_in_;  // by domain
+  std::vector<std::vector<std::size_t>> reached_;    // by actor: domains
+  std::vector<std::size_t> touched_;                 // domains
+  std::vector<std::size_t> changed_;                 // tasks
+  std::vector<Load> loads_;                          // by actor
+  std::vector<double> demands_;                      // by domain
   Timeline timeline_;
 };
 

@@ -16,6 +16,13 @@ struct Actor {
   double ranks = 1;      // of the domain that it stands for
   double threads = 1;    // cores that a kernel of one of them occupies
   bool captures = true;  // capture regions of its program are replayed as wholes
+  // The ranks on one link between nodes with the rank that stands for it: how many of which actors, itself among them.
+  // Empty: that rank alone.
+  struct OnLink {
+    std::size_t actor = 0;
+    double ranks = 1;
+  };
+  std::vector<OnLink> link = {};
 };
 
 // What all members do together: it starts when the last of them has come to it, and is done for all at once.
@@ -43,6 +50,9 @@ struct Duration {
   Resource resource = Resource::none;
   double crowded = 0;  // times as long while other ranks keep all cores busy; 0: as the domain has it
   double sleeps = 0;   // times that a thread of a CPU sleeps until a message is due
+  // Of the network: ranks on one link that do this together. Others of the same actor there do the same apart from
+  // them.
+  double per_link = 1;
 };
 
 // Of a meeting, it is asked for once, for the first member.
@@ -76,7 +86,9 @@ struct Timeline {
 // has accepted always end; for others it fails.
 //
 //   kernels of an actor on streams of their own   share its device equally
-//   transfers of an actor over links of one kind   share the link equally, each direction by itself
+//   transfers of an actor over links of one kind   share the link equally, each direction by itself; between nodes so
+//   do
+//                                                  those of all ranks on a link
 //   kernels and `cores` of a domain with cores     get equal shares of the cores
 Timeline walk(std::span<const Actor> actors, std::span<const Meeting> meetings, std::span<const Domain> domains,
               const Durations& durations);

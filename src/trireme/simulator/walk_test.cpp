@@ -53,6 +53,8 @@ class Programs {
     for (const std::size_t r : records) region.records.push_back(static_cast<std::int32_t>(r));
     programs_[actor].capture_regions.push_back(region);
   }
+  // Ranks on the link between nodes of the one that stands for `actor`.
+  void on_link(std::size_t actor, std::size_t other, double ranks) { actors_[actor].link.push_back({other, ranks}); }
   void issue_each(std::size_t actor) { actors_[actor].captures = false; }
   void meet(const std::vector<Meeting::Member>& members) { meetings_.push_back({members}); }
 
@@ -201,6 +203,37 @@ TEST(Walk, TransfersOverOneLinkShareItButForTheirLatency) {
   EXPECT_EQ(t.actors[a][0].end, 5);
   EXPECT_EQ(t.actors[a][1].end, 5);
   EXPECT_EQ(t.actors[a][2].end, 3);
+}
+
+TEST(Walk, ALinkBetweenNodesIsSharedByTheRanksThatUseItAtOnce) {
+  Programs p;
+  const std::size_t a = p.actor(), b = p.actor();
+  for (const auto& [one, other] : {std::pair(a, b), std::pair(b, a)}) {
+    p.on_link(one, one, 1);
+    p.on_link(one, other, 1);
+  }
+  p.add(a, {0, 2, Resource::network}, 3);
+  p.add(a, {0, 2, Resource::inside}, 6);
+  p.compute(b, 1);
+  const std::size_t sent = p.add(b, {0, 2, Resource::network}, 3, {0});
+  const Timeline t = p.run();
+  EXPECT_EQ(t.actors[a][0].end, 3);     // alone for a second, then half of the link
+  EXPECT_EQ(t.actors[a][1].end, 2);     // not over that link
+  EXPECT_EQ(t.actors[b][sent].end, 4);  // alone from the third second on
+}
+
+// An actor stands for several ranks of a link: each in a group of its own, or all in one.
+TEST(Walk, RanksOfOneActorShareTheirLinkButForThoseOfOneGroup) {
+  const auto end = [](double per_link) {
+    Programs p;
+    const std::size_t a = p.actor();
+    p.on_link(a, a, 4);
+    p.add(a, {1, 2, Resource::network, 0, 0, per_link}, 3);
+    return p.run().actors[a][0].end;
+  };
+  EXPECT_EQ(end(1), 9);
+  EXPECT_EQ(end(2), 5);
+  EXPECT_EQ(end(4), 3);
 }
 
 TEST(Walk, KernelsSlowDownWhileTheirDeviceCommunicates) {

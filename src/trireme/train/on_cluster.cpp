@@ -24,8 +24,7 @@ bool needs_data(const Config& config, const models::Families& families) {
 int threads_on(const Config& config, const cluster::Cluster& cluster, int ranks) {
   if (config.runtime.threads > 0) return static_cast<int>(config.runtime.threads);
   if (cluster.device.kind != "cpu") return 1;
-  const auto here = std::min<std::int64_t>(cluster.node.devices, ranks);
-  return static_cast<int>(std::max<std::int64_t>(1, cluster.node.cores / here));
+  return static_cast<int>(std::max<std::int64_t>(1, cluster.node.cores / cluster.ranks_of_node(ranks)));
 }
 
 }  // namespace

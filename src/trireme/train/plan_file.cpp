@@ -55,16 +55,12 @@ void check_overrides(const PlanFile& plan, const Config& planned, std::span<cons
                      const models::Families& families) {
   Config asked = planned;
   for (const std::string& text : overrides) {
-    const std::string name = text.substr(0, text.find('='));
-    const std::vector<Key> keys = keys_of(asked, families);
-    if (std::any_of(keys.begin(), keys.end(), [&](const Key& key) {
-          return is_plan_key(key) && (key.name == name || name.starts_with(key.name + "."));
-        }))
-      try {
-        apply_setting(asked, text, families);
-      } catch (Error& e) {
-        throw e.within("command line");
-      }
+    if (!names_plan_key(text.substr(0, text.find('=')), families)) continue;
+    try {
+      apply_setting(asked, text, families);
+    } catch (Error& e) {
+      throw e.within("command line");
+    }
   }
   const auto contradicts = [&](std::string_view key, const std::string& value, const std::string& has) {
     refuse("--{}={} contradicts the plan {}, which has {}; leave it out, or edit the plan", key, value,
@@ -85,6 +81,14 @@ constexpr std::string_view kFirstLine =
     "# How this model is trained. `trireme train CONFIG --plan FILE` follows it; names are values and states of the";
 
 }  // namespace
+
+bool names_plan_key(const std::string& name, const models::Families& families) {
+  Config config;
+  const std::vector<Key> keys = keys_of(config, families);
+  return std::any_of(keys.begin(), keys.end(), [&](const Key& key) {
+    return is_plan_key(key) && (key.name == name || name.starts_with(key.name + "."));
+  });
+}
 
 std::string plan_text(const Config& config, const Planned& planned) {
   const compiler::Plan& plan = planned.plan;

@@ -35,6 +35,8 @@ struct PlanFile {
   Decisions decisions;
   std::vector<std::string> missing = {};  // keys that plans fix and this one does not name
 };
+// Whether a plan fixes the key, "memory.remat", or one below it, "parallel.sharding.PATTERN".
+bool names_plan_key(const std::string& name, const models::Families& families);
 // Whether a file was written as a plan, by its first line.
 bool is_plan(const std::filesystem::path& path);
 // Whether a plan must name every key that plans fix. That of a run which is resumed need not: it may have been written

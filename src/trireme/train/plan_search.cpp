@@ -158,10 +158,9 @@ void PlanSearch::find_space() {
   if (request_.compress && !is_fixed("parallel.compress") && config_.parallel.compress == Compress::none)
     space.compressions = {planner::Compression::configured, planner::Compression::bf16, planner::Compression::int8};
   if (is_fixed("parallel.stages") && !config_.parallel.stages.empty()) space.stages = {config_.parallel.stages};
-  problem_.limit = c.device.memory;
-  // Ranks of a CPU share its memory.
-  if (c.device.kind == "cpu")
-    problem_.limit /= static_cast<double>(std::min<std::int64_t>(c.node.devices, request_.ranks));
+  problem_.limit = c.memory_of(0, request_.ranks);
+  for (const cluster::Ranks& r : c.ranks)
+    problem_.limit = std::min(problem_.limit, c.memory_of(r.first, request_.ranks));
   if (config_.memory.limit.count > 0)
     problem_.limit = std::min(problem_.limit, static_cast<double>(config_.memory.limit.count));
 }

@@ -125,6 +125,49 @@ TEST_F(PlanSearchTest, EqualsExhaustiveSearchOnSmallProblems) {
   if (whole) std::cout << problems.size() << " problems, " << points << " plans compiled and simulated\n";
 }
 
+TEST_F(PlanSearchTest, TheSpaceOfAModelHasItsPipelines) {
+  const PlanSearch search(config({}), registry_, request("h100", 4));
+  std::set<std::string> meshes, schedules;
+  for (const Candidate& c : planner::enumerate(search.problem().space)) {
+    meshes.insert(planner::mesh_text(c));
+    if (c.pp > 1) schedules.insert(fmt::format("{} {}", c.pp, planner::pipeline_text(c.pipeline)));
+  }
+  EXPECT_EQ(meshes, (std::set<std::string>{"dp=4", "pp=2,dp=2", "pp=4", "dp=2,tp=2", "pp=2,tp=2", "tp=4"}));
+  EXPECT_EQ(schedules,
+            (std::set<std::string>{"2 1f1b", "2 interleaved:2", "2 zero-bubble", "4 1f1b", "4 zero-bubble"}));
+}
+
+// Gradients of large layers over a slow link take longer than their products; activations between stages do not.
+TEST_F(PlanSearchTest, APipelineWinsWhereLayersAreLargeAndTheLinkIsSlow) {
+  PlanRequest r = request("a100", 4, {"memory.remat", "memory.offload"});
+  r.cluster.node.devices = 1;
+  r.cluster.network.bandwidth = 1e9;
+  const PlanSearch search(config({"model.width=1024"}), registry_, r);
+  const Scored best = search.run().best.front();
+  EXPECT_EQ(best.candidate.pp, 4) << planner::describe(best.candidate);
+  Candidate data{.pp = 1, .dp = 4};
+  data.layer.micro_batch = 4;
+  EXPECT_LT(3 * best.seconds, search.problem().score(data).seconds);
+}
+
+// What fits for the search fits for the simulator: ranks of a CPU share their node's memory.
+TEST_F(PlanSearchTest, TheLimitIsWhatTheSimulatorSays) {
+  PlanRequest r = request("a100", 2, {"parallel.mesh", "memory.remat", "memory.offload", "parallel.zero"});
+  r.cluster.device.kind = "cpu";
+  r.cluster.transport = "threads";
+  r.cluster.node.cores = 2;
+  const Config c = config({"parallel.mesh=dp=2", "runtime.threads=1"});
+  const auto found = [&](double memory) {
+    r.cluster.device.memory = memory;
+    std::optional<PlanSearch::Winner> winner;
+    const Scored best = PlanSearch(c, registry_, r).run(&winner).best.front();
+    EXPECT_TRUE(winner->simulation.fits);
+    return static_cast<double>(best.bytes);
+  };
+  const double largest = found(64e9);
+  EXPECT_LE(found(2 * largest - 1), largest - 1);
+}
+
 TEST_F(PlanSearchTest, IsNeverBehindWhatHandsWouldChoose) {
   const PlanSearch search(config({}), registry_, request("h100", 8, {"memory.remat", "memory.offload"}));
   const Scored best = search.run().best.front();
