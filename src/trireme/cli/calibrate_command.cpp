@@ -118,7 +118,7 @@ std::string calibration_text(const cluster::Cluster& cluster) {
 void check_place_of_calibration(const std::string& out) {
   if (out.empty() || out == "-") return;
   check_replaceable(out, kBeginning, "calibration by trireme", "--out " + out);
-  train::check_writable(std::filesystem::absolute(out).parent_path(), "--out " + out);
+  train::check_place(out, "--out " + out);
 }
 
 }  // namespace

@@ -255,8 +255,10 @@ void ScheduleArguments::expect_none(const std::string& what) const {
 
 int inspect_schedule(const Context& context, const std::string& config, const ScheduleArguments& given) {
   const ScheduleArguments arguments = completed(context, config, given);
-  if (!arguments.svg.empty())
+  if (!arguments.svg.empty()) {
     check_replaceable(arguments.svg, program::kSvgBeginning, "schedule drawn by trireme", "--svg " + arguments.svg);
+    check_file_writable(arguments.svg, "--svg " + arguments.svg);
+  }
   program::ScheduleRequest request = request_of(arguments);
   std::optional<StageMemory> memory;
   if (!config.empty() || !context.overrides.empty()) memory = planned_memory(context, config, arguments);

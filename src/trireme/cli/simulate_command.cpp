@@ -223,7 +223,10 @@ std::string comparison(const Run& one, const Run& other) {
 int simulate(const Context& context, const SimulateArguments& a) {
   if (a.planned && a.published.empty()) refuse("--planned is for the runs of a table: name it with --published");
   if (!a.published.empty()) return simulate_published(context, a.published, a.json, a.planned);
-  if (!a.trace.empty()) check_replaceable(a.trace, kTraceBeginning, "trace of trireme", "--trace " + a.trace);
+  if (!a.trace.empty()) {
+    check_replaceable(a.trace, kTraceBeginning, "trace of trireme", "--trace " + a.trace);
+    check_file_writable(a.trace, "--trace " + a.trace);
+  }
   const Run run = simulated(context, a, a.config, {}, a.config);
   if (!a.trace.empty()) write_file_atomically(a.trace, simulator::trace_json(run.simulation));
   if (a.compare.empty()) {
