@@ -473,6 +473,20 @@ TEST_F(Refused, APlanThatCannotBeWrittenIsFoundFirst) {
   EXPECT_TRUE(exists("new/folder/plan.toml"));
 }
 
+// Where even root makes no files.
+TEST_F(Refused, FoldersThatTakeNoFilesAreFoundFirst) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"memory", "tiny.toml", "--plan-out=/proc/nope/x"},
+           {"plan", "tiny.toml", "--cluster=h100", "--out=/proc/nope/x"},
+           {"calibrate", "--out=/proc/nope/x"},
+           {"train", "tiny.toml", "--output.dir=/proc/nope/x"}})
+    expect_parts(refused(command), {"/proc/nope/x", " cannot be written: /proc takes no files"});
+  expect_parts(refused({"simulate", "tiny.toml", "--cluster=h100", "--trace=/proc/nope/x"}),
+               {"--trace /proc/nope/x: cannot write"});
+  expect_parts(refused({"inspect", "schedule", "--stages=2", "--micro-batches=4", "--svg=/proc/nope/x"}),
+               {"--svg /proc/nope/x: cannot write"});
+}
+
 TEST_F(Refused, WordsOfOneCommandAreNotTakenForAnothers) {
   expect_parts(refused({"inspect", "schedule", "--schedule=gpipe", "--stages=2", "--micro-batches=4"}), {"--pipeline"});
   expect_parts(refused({"train", "tiny.toml", "--schedule", "gpipe"}), {"did you mean --parallel.pipeline?"});

@@ -136,7 +136,7 @@ std::string calibration_text(const cluster::Cluster& cluster) {
 void check_place_of_calibration(const std::string& out) {
   if (out.empty() || out == "-") return;
   check_replaceable(out, kBeginning, "calibration by trireme", "--out " + out);
-  train::check_writable(std::filesystem::absolute(out).parent_path(), "--out " + out);
+  train::check_place(out, "--out " + out);
 }
 
 }  // namespace
@@ -232,7 +232,7 @@ int calibrate(const Context& context, const CalibrateArguments& a) {
 void add_calibrate(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<CalibrateArguments>();
   CLI::App* command = app.add_subcommand("calibrate", "Measure this machine as a cluster description");
-  command->add_option("configs", arguments->configs, "Configurations whose kernels are measured (quickstart)");
+  command->add_option("configs", arguments->configs, "Configurations whose kernels are measured");
   command->add_option("--out", arguments->out,
                       "File to write; - prints it; by default where simulate looks for this machine");
   command->add_option("--device", arguments->device, "auto, cpu or cuda")

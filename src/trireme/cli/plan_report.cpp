@@ -177,7 +177,7 @@ void check_plan_out(const std::string& option, const std::string& file) {
   if (std::filesystem::exists(file, unknown) && train::holds_run(folder))
     refuse("{} {}: that is the plan of the run in {}; name another file", option, file,
            std::filesystem::path(file).parent_path().string());
-  train::check_writable(std::filesystem::absolute(file).parent_path(), fmt::format("{} {}", option, file));
+  train::check_place(file, fmt::format("{} {}", option, file));
 }
 
 void write_plan(const std::string& file, const std::string& text) {

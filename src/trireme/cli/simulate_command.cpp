@@ -246,7 +246,10 @@ std::string comparison(const Run& one, const Run& other) {
 int simulate(const Context& context, const SimulateArguments& a) {
   if (a.planned && a.published.empty()) refuse("--planned is for the runs of a table: name it with --published");
   if (!a.published.empty()) return simulate_published(context, a.published, a.json, a.planned);
-  if (!a.trace.empty()) check_replaceable(a.trace, kTraceBeginning, "trace of trireme", "--trace " + a.trace);
+  if (!a.trace.empty()) {
+    check_replaceable(a.trace, kTraceBeginning, "trace of trireme", "--trace " + a.trace);
+    check_file_writable(a.trace, "--trace " + a.trace);
+  }
   const Run run = simulated(context, a, side_of(context, a));
   if (!a.trace.empty()) write_file_atomically(a.trace, simulator::trace_json(run.simulation));
   if (a.compare.empty()) {
@@ -286,7 +289,7 @@ void add_simulate(CLI::App& app, Context& context) {
   command->add_option("--published", arguments->published, "A table of published runs: predicted and published")
       ->check(not_empty());
   command->add_flag("--planned", arguments->planned, "With --published: also the plan that the search finds for each");
-  command->add_option("--width", arguments->width, "Columns of the picture");
+  command->add_option("--width", arguments->width, "Columns of the picture")->check(CLI::Range(1, 1 << 16));
   command->add_flag("--json", arguments->json, "For scripts");
   command->footer(
       "\nExamples:\n"

@@ -166,8 +166,20 @@ void check_writable(const fs::path& folder, const std::string& given) {
   fs::path there = fs::absolute(folder, unknown);
   while (!fs::exists(fs::symlink_status(there, unknown)) && there.has_relative_path()) there = there.parent_path();
   const bool is_folder = fs::is_directory(there, unknown);
-  if (is_folder && ::access(there.c_str(), W_OK | X_OK) == 0) return;
-  refuse("{} cannot be written: {}: {}", given, there.string(), is_folder ? std::strerror(errno) : "Not a directory");
+  if (!is_folder || ::access(there.c_str(), W_OK | X_OK) != 0)
+    refuse("{} cannot be written: {}: {}", given, there.string(), is_folder ? std::strerror(errno) : "Not a directory");
+  // Some folders take no files of anybody, whatever their permissions say (/proc).
+  try {
+    const AtomicFile probe((there / ".trireme-probe").string());
+  } catch (const Error&) {
+    refuse("{} cannot be written: {} takes no files", given, there.string());
+  }
+}
+
+void check_place(const fs::path& file, const std::string& given) {
+  std::error_code unknown;
+  if (fs::exists(file, unknown)) return check_file_writable(file.string(), given);
+  check_writable(fs::absolute(file, unknown).parent_path(), given);
 }
 
 namespace {

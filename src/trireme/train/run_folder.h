@@ -48,6 +48,8 @@ void point_latest_to(const std::filesystem::path& folder);
 // Refuses a folder that could not be made or written, by what is there now: before work whose result goes there.
 // `given` is what a person has called it: "output.dir = \"runs/mine\"".
 void check_writable(const std::filesystem::path& folder, const std::string& given);
+// The same of a file, whose folders are made with it.
+void check_place(const std::filesystem::path& file, const std::string& given);
 
 // Makes the folder where it is not there yet, with config.toml and run.json in it from the first moment, and takes it
 // for this process: a run that is killed at any time can be resumed. Refuses one that cannot be written.
