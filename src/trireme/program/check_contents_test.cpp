@@ -314,7 +314,7 @@ TEST_F(CheckTest, ShardsOfTwoKindsInOneBufferAreNotTakenTogether) {
     p.instructions.back().inputs = {shard(w, 0, bytes)};
     p.instructions.back().inputs.front().place = tp;
     p.mesh = ir::parse_mesh(fmt::format("dp={},tp=4", dp));
-    const std::string found = message();
+    std::string found = message();
     p.instructions.pop_back();
     return found;
   };

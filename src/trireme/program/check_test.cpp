@@ -237,9 +237,8 @@ TEST_F(CheckTest, EveryWaitAroundTheHostIsNeeded) {
   p = lower(module, lay_out(module), {});
   ASSERT_EQ(message(), "sound");
   std::vector<std::string> needed;
-  for (std::size_t k = 0; k < p.instructions.size(); ++k)
-    for (std::size_t w = 0; w < p.instructions[k].waits.size(); ++w) {
-      Instruction& i = p.instructions[k];
+  for (Instruction& i : p.instructions)
+    for (std::size_t w = 0; w < i.waits.size(); ++w) {
       const std::vector<std::int32_t> all = i.waits;
       i.waits.erase(i.waits.begin() + static_cast<std::ptrdiff_t>(w));
       if (const std::string found = message(); found != "sound") {

@@ -152,7 +152,7 @@ TEST_F(VerifyTest, CaptureRegionsNeedNoHostAndNameTheEventsThatCrossThem) {
   const auto chain = [&](const std::string& name, std::string from) {
     for (int k = 0; k < 9; ++k) {
       const std::string to = name + std::to_string(k);
-      nodes += "    %" + to + " = single(%" + from + ") : f32[16]\n";
+      nodes += fmt::format("    %{} = single(%{}) : f32[16]\n", to, from);
       from = to;
     }
     return from;
