@@ -242,7 +242,7 @@ TEST_F(Simulate, PublishedCellsAreReadAsWhatTheySayOrRefused) {
   };
   const auto why = [&](const std::string& column, const std::string& cell) {
     written(column, cell);
-    const std::string said = refused({"simulate", "--published=one.csv"});
+    std::string said = refused({"simulate", "--published=one.csv"});
     EXPECT_NE(said.find("one.csv:2: " + column + " = \"" + cell + "\": expected "), std::string::npos) << said;
     return said;
   };

@@ -38,6 +38,7 @@ std::string kinds_text(const TimeByKind& t) {
 // The kinds of time in which one differs most from another.
 std::string why_slower(const Scored& slower, const Scored& best) {
   std::vector<std::pair<double, const char*>> more;
+  more.reserve(kKinds.size());
   for (const Kind& kind : kKinds) more.emplace_back(slower.mean.*kind.seconds - best.mean.*kind.seconds, kind.name);
   std::sort(more.rbegin(), more.rend());
   std::string text = fmt::format("{:+.1f}% a step: {} of {} more", 100 * (slower.seconds / best.seconds - 1),

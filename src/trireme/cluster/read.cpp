@@ -195,6 +195,7 @@ class Reader {
 template <class T>
 std::vector<std::string> names_of(const std::map<std::string, T>& map) {
   std::vector<std::string> names;
+  names.reserve(map.size());
   for (const auto& [name, value] : map) names.push_back(name);
   return names;
 }

@@ -263,6 +263,7 @@ class Calibration {
       alone = std::min(alone, product_seconds(product, 1));
       std::vector<double> together(static_cast<std::size_t>(cores));
       std::vector<std::thread> ranks;
+      ranks.reserve(together.size());
       for (double& seconds : together)
         ranks.emplace_back([&seconds, &product] { seconds = product_seconds(product, 1); });
       for (std::thread& rank : ranks) rank.join();

@@ -20,7 +20,7 @@ struct LayerKey {
   std::string precision = {};  // empty: the configuration's
   // Ranks that work on one replica's rows of a layer.
   int ranks() const { return tp * h * w; }
-  friend auto operator<=>(const LayerKey&, const LayerKey&) = default;
+  friend auto operator<=>(const LayerKey&, const LayerKey&) = default;  // NOLINT(modernize-use-nullptr): there is none
 };
 
 // What is offloaded to another tier, of a configuration that offloads nothing itself.

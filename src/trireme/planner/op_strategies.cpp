@@ -90,6 +90,7 @@ class Choosing {
   }
   void exactly_one(const std::vector<int>& variables) {
     std::vector<IntegerProgram::Term> terms;
+    terms.reserve(variables.size());
     for (const int v : variables) terms.push_back({v, 1});
     program_.add_row(terms, 1, 1);
   }
@@ -142,6 +143,7 @@ class Choosing {
       for (std::size_t o = 0; o < types.size() && o < dims.size(); ++o) {
         if (!types[o].present) continue;
         std::vector<std::int64_t> extents;
+        extents.reserve(static_cast<std::size_t>(types[o].shape.rank()));
         for (int d = 0; d < static_cast<int>(types[o].shape.rank()); ++d)
           extents.push_back(types[o].shape[d] /
                             (index(d) < dims[o].size() && dims[o][index(d)] == factor ? ranks_ : 1));

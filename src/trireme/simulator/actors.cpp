@@ -38,6 +38,7 @@ class Casting {
     instance_.assign(c_.groups.size(), std::vector<int>(ranks(), -1));
     cast_.spreads.resize(c_.groups.size());
     std::vector<std::vector<int>> coordinates;
+    coordinates.reserve(ranks());
     for (int r = 0; r < c_.ranks(); ++r) coordinates.push_back(c_.coordinate(r));
     for (std::size_t g = 0; g < c_.groups.size(); ++g) {
       const Group& group = c_.groups[g];
@@ -173,6 +174,7 @@ class Casting {
           own.insert(static_cast<std::size_t>(class_[r]));
       const std::vector<std::size_t> actors(own.begin(), own.end());
       std::vector<const program::Program*> programs;
+      programs.reserve(actors.size());
       for (const std::size_t worker : actors) programs.push_back(cast_.actors[worker].program);
       Answers answers = answering(*cast_.actors[a].program, programs, role.exchange->place);
       for (const Answers::Answer& answer : answers.all)
