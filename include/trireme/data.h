@@ -15,7 +15,7 @@ namespace trireme {
 
 // A field that is an option of options.def: its type and default are those of the table, and docs/options.md says what
 // it means. A comment here says what is particular to one kind of data.
-#define TRI_FIELD(Options, name) decltype(Options::name) name = (Options{}).name
+#define TRI_FIELD(Options, name) decltype(Options::name) name = Options{}.name  // NOLINT(bugprone-macro-parentheses)
 
 // Where samples come from, and their shape. Made by one of the functions below; opened, and refused if missing or too
 // short, when a Trainer is made.

@@ -168,7 +168,7 @@ TEST(OwnModels, DrawnOnesTrainLikeOneRankOrAreRefused) {
       plan.sharding[p.name] = std::to_string(draw.below(std::ssize(p.shape))) + ":tp";
     }
     std::string text = "seed " + std::to_string(seed) + ": " + plan.mesh + " zero=" + std::to_string(plan.zero);
-    for (const auto& [name, dimension] : plan.sharding) text += " " + name + "=" + dimension;
+    for (const auto& [name, dimension] : plan.sharding) text.append(" ").append(name).append("=").append(dimension);
     SCOPED_TRACE(text);
     try {
       const Trained sharded = trained_by(tri::Trainer{model, model.data(), options, plan});
@@ -200,6 +200,7 @@ TEST(OwnModels, StagesAreCutAcrossSkips) {
   const auto u_net = [mixed](tri::Builder& b, const tri::Batch& in) {
     tri::Value x = linear(b.scope("first"), in["x"], 8, {.deviation = 0.5});
     std::vector<tri::Value> skips;
+    skips.reserve(3);
     for (int i = 0; i < 3; ++i) skips.push_back(x = mixed(b.scope("down", i), x));
     for (int i = 0; i < 3; ++i) {
       const tri::Builder k = b.scope("up", i);

@@ -48,9 +48,9 @@ class GradientSums {
   // The new contents of a state, given by its value; it stays as it was after a bad step.
   void keep(ir::ValueId state, ir::ValueId fresh);
 
-  // How much each rank must scale its own terms, and its shards of gradients that are sharded over the axis, so that the
-  // norm of all is expected to be at most the update's limit: its own norm is held to the limit over √N. Takes the loss
-  // scale off too. kNone: not at all.
+  // How much each rank must scale its own terms, and its shards of gradients that are sharded over the axis, so that
+  // the norm of all is expected to be at most the update's limit: its own norm is held to the limit over √N. Takes the
+  // loss scale off too. kNone: not at all.
   ir::ValueId local_clip();
   // The update scales no gradient any more, by itself: those that are sharded over the axis are scaled by the local
   // clip.
