@@ -133,4 +133,62 @@ TEST_F(Saved, AnAsynchronousPipelineGoesOnAtTheStepThatWasLoaded) {
   EXPECT_EQ(losses(true), losses(false));
 }
 
+// What is saved after an earlier step was loaded is what the folder gives, and not what had come later.
+TEST_F(Saved, LaterStepsOfAStateThatWasLeftAreRemoved) {
+  tri::Trainer early = trainer(options("early", 2));
+  early.run();
+  tri::TrainOptions o = options("own", 6);
+  tri::Trainer t = trainer(o);
+  t.run();
+  t.load(folder_.path("early"));
+  t.save(folder_.path("own"));
+  EXPECT_EQ(in_folder("own"), t.values(kWeight)[0]);
+  t.on_step([](const tri::Metrics& m) { return m.step >= 4 ? tri::Next::stop : tri::Next::go; });
+  t.run();
+  EXPECT_EQ(in_folder("own"), t.values(kWeight)[0]);
+  EXPECT_FALSE(fs::exists(folder_.path("own/checkpoints/step-00000005")));
+}
+
+// Each time that it trains or saves there.
+TEST_F(Saved, AFolderIsOneTrainersAtATime) {
+  tri::Trainer first = trainer(options("own", 4));
+  first.on_step([](const tri::Metrics& m) { return m.step >= 2 ? tri::Next::stop : tri::Next::go; });
+  first.run();
+  tri::TrainOptions again = options("own", 4);
+  again.resume = true;
+  tri::Trainer second = trainer(again);
+  bool refused = false;
+  second.on_step([&](const tri::Metrics&) {
+    try {
+      first.run();
+    } catch (const tri::Error& e) {
+      refused = e.kind() == tri::Error::Kind::request;
+    }
+    return tri::Next::go;
+  });
+  second.run();
+  EXPECT_TRUE(refused);
+}
+
+// A program that saves every few steps into one folder, and is killed, has the one before or the new one.
+TEST_F(Saved, WhatIsThereStaysUntilTheNextIsWhole) {
+  tri::Trainer t = trainer(options());
+  const std::string kept = folder_.path("kept");
+  t.on_step([&](const tri::Metrics& m) {
+    t.save(kept);
+    const auto there = fs::directory_iterator(kept + "/checkpoints");
+    EXPECT_EQ(std::distance(begin(there), end(there)), 1);
+    if (m.step == 2) {
+      // The disk fails while the next is written: nothing can be made where it would be put together.
+      const fs::path aside = kept + "/checkpoints/step-00000003.partial";
+      fs::create_directories(aside);
+      std::ofstream(aside / "manifest.json/").put('x');
+      fs::create_directories(aside / "manifest.json" / "in the way");
+    }
+    return m.step == 2 ? tri::Next::stop : tri::Next::go;
+  });
+  t.run();
+  EXPECT_EQ(in_folder("kept"), t.values(kWeight)[0]);
+}
+
 }  // namespace

@@ -44,7 +44,8 @@ std::vector<std::int64_t> steps_with(const fs::path& run, std::string_view endin
   return steps;
 }
 
-// A folder that is being removed is no checkpoint any more: should that be cut short, none is found half gone.
+}  // namespace
+
 void remove_checkpoint(const fs::path& folder) {
   const fs::path aside = with_ending(folder, kUnfinished);
   std::error_code ignored;
@@ -52,8 +53,6 @@ void remove_checkpoint(const fs::path& folder) {
   fs::rename(folder, aside, ignored);
   fs::remove_all(aside, ignored);
 }
-
-}  // namespace
 
 fs::path checkpoint_folder(const fs::path& run, std::int64_t step) {
   return run / "checkpoints" / fmt::format("{}{:08}", kPrefix, step);

@@ -17,6 +17,9 @@ std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& run);
 // that, it has another name for a moment (restore_replaced).
 void put_in_place(const std::filesystem::path& run, std::int64_t step);
 
+// A folder that is being removed is no checkpoint any more: should that be cut short, none is found half gone.
+void remove_checkpoint(const std::filesystem::path& folder);
+
 // Removes all but the newest `keep` of the checkpoints up to `step`, not counting those known to be `broken`, which go
 // too. (Later ones are broken ones that a resumed run has not come to yet.)
 void prune_checkpoints(const std::filesystem::path& run, std::int64_t step, std::int64_t keep,

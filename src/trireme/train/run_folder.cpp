@@ -240,12 +240,32 @@ RunLock lock_run_folder(const fs::path& folder, const Config& config, const std:
   return lock;
 }
 
+namespace {
+
+// All of a run but run.json, which tells it from a configuration, and the checkpoint of a step that is not its own.
+void remove_run(const fs::path& folder, std::optional<std::int64_t> kept) {
+  for (const std::string_view part : kOverwritten) {
+    if (part == "run.json") continue;
+    if (part == "checkpoints" && kept) {
+      for (const std::int64_t step : checkpoint_steps(folder))
+        if (step != *kept) remove_checkpoint(checkpoint_folder(folder, step));
+    } else {
+      fs::remove_all(folder / part);
+    }
+  }
+}
+
+}  // namespace
+
+void replace_run_files(const fs::path& folder, const Config& config, const std::string& run_json, std::int64_t step) {
+  attempt(folder, [&] { remove_run(folder, step); });
+  write_run_files(folder, config, RunMode::resume, run_json);
+}
+
 void write_run_files(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
   attempt(folder, [&] {
     // The configuration is replaced last: until then what is left is still the old run, and never none.
-    if (mode == RunMode::overwrite)
-      for (const std::string_view part : kOverwritten)
-        if (part != "run.json") fs::remove_all(folder / part);  // which tells a run from a configuration: replaced too
+    if (mode == RunMode::overwrite) remove_run(folder, std::nullopt);
     trireme::remove_unfinished(folder.string());
     remove_unfinished(folder);
     if (!holds_run(folder)) mark_as_in_the_making(folder);

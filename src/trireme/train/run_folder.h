@@ -31,6 +31,7 @@ class RunLock {
   // Refuses a folder that another one holds, and one that cannot be locked.
   explicit RunLock(const std::filesystem::path& folder);
   ~RunLock();
+  bool holds() const { return handle_ >= 0; }
   RunLock(RunLock&& other) noexcept : handle_(std::exchange(other.handle_, -1)) {}
   RunLock& operator=(RunLock&& other) noexcept {
     std::swap(handle_, other.handle_);
@@ -60,6 +61,9 @@ void check_place(const std::filesystem::path& file, const std::string& given);
 // cannot be written.
 void write_run_files(const std::filesystem::path& folder, const Config& config, RunMode mode,
                      const std::string& run_json);
+// The same where a run is replaced by one that has its first checkpoint there already, of `step`: that one stays.
+void replace_run_files(const std::filesystem::path& folder, const Config& config, const std::string& run_json,
+                       std::int64_t step);
 // Both. Refuses the folder of a Hugging Face model.
 [[nodiscard]] RunLock open_run_folder(const std::filesystem::path& folder, const Config& config, RunMode mode,
                                       const std::string& run_json);

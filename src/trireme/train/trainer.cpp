@@ -291,6 +291,8 @@ void Trainer::write_log(const std::string& text) {
 
 Outcome Trainer::run() {
   try {
+    hold_folder();
+    leave_later_steps();
     Outcome outcome = run_to_end();
     lock_ = {};
     return outcome;

@@ -174,6 +174,9 @@ class Trainer {
   void report(const std::vector<Written>& checkpoints);
   // Whether the run's folder has the state as it is now. Collective.
   bool is_saved() const;
+  // The run's own folder is this process's while it writes there.
+  void hold_folder();
+  void leave_later_steps();
   std::string run_json() const;
   void report_changed_data();
   // Before anything is prepared: the algorithms that were recorded with the run, or with the plan that it follows, are
@@ -211,6 +214,7 @@ class Trainer {
     std::int64_t step = 0;
     std::uint64_t changes = 0;  // of the session then
   };
+  bool went_back_ = false;  // another state was loaded than that which the run's folder ends with
   std::optional<Saved> last_saved_;  // in the run's own folder
   std::size_t recorded_ = 0;         // algorithms that were found recorded
   std::string algorithms_text_;      // those in use

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <fstream>
+#include <limits>
 
 #include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
@@ -107,6 +108,7 @@ void Trainer::load_step(const std::filesystem::path& folder, std::int64_t step) 
 bool Trainer::load(const std::filesystem::path& folder) {
   const std::optional<std::int64_t> newest = find_checkpoint(folder);
   if (newest) load_step(folder, *newest);
+  went_back_ = went_back_ || newest.has_value();
   return newest.has_value();
 }
 
@@ -233,13 +235,47 @@ void Trainer::save(const std::filesystem::path& folder) {
   }
   const bool own =
       options_.write && std::filesystem::weakly_canonical(folder) == std::filesystem::weakly_canonical(folder_);
-  RunLock lock;
-  if (!own) check_replaces_runs_only(folder, folder.string(), false);
-  if (!own) check_inputs_stay(folder, config_);
-  if (!own) lock = open_run_folder(folder, config_, RunMode::overwrite, run_json());
-  if (own && is_saved()) return;
-  save_checkpoint(folder, *session_, config_, step_, config_.output.keep);
-  if (own) last_saved_ = Saved{step_, session_->changes()};
+  if (own) {
+    hold_folder();
+    leave_later_steps();
+    if (is_saved()) return;
+    save_checkpoint(folder, *session_, config_, step_, config_.output.keep);
+    last_saved_ = Saved{step_, session_->changes()};
+    return;
+  }
+  check_replaces_runs_only(folder, folder.string(), false);
+  check_inputs_stay(folder, config_);
+  check_takes_run(folder, folder.string());
+  const bool replaces = holds_run(folder);
+  const RunLock lock = lock_run_folder(folder, config_, run_json());
+  // What is there goes when what replaces it is whole.
+  if (!replaces) write_run_files(folder, config_, RunMode::overwrite, run_json());
+  save_checkpoint(folder, *session_, config_, step_, std::numeric_limits<std::int64_t>::max());
+  if (replaces) replace_run_files(folder, config_, run_json(), step_);
+}
+
+void Trainer::hold_folder() {
+  if (options_.write && leads() && !lock_.holds()) lock_ = lock_run_folder(folder_, config_, run_json());
+}
+
+// A trainer that has loaded an earlier step goes on from there: checkpoints of later ones, which would be taken for
+// newer, are of a state that it has left. They go when the one that it goes on from is there.
+void Trainer::leave_later_steps() {
+  if (!std::exchange(went_back_, false) || !writer_) return;
+  std::vector<std::int64_t> later;
+  if (leads()) later = checkpoint_steps(folder_);
+  std::erase_if(later, [&](std::int64_t step) { return step <= step_; });
+  if (broadcast(std::ssize(later)) == 0) return;
+  Outcome ignored;
+  checkpoint(ignored, true);
+  if (!leads()) return;
+  for (const std::int64_t step : later) remove_checkpoint(checkpoint_folder(folder_, step));
+  metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
+  note(LogLevel::warning,
+       fmt::format("going on from step {}: the checkpoint{} of step{} {}, of the state that was left, "
+                   "{} removed",
+                   step_, later.size() == 1 ? "" : "s", later.size() == 1 ? "" : "s", fmt::join(later, ", "),
+                   later.size() == 1 ? "is" : "are"));
 }
 
 std::string Trainer::run_json() const {
