@@ -192,7 +192,7 @@ TEST_F(BadInput, UnknownCommandsAndOptions) {
   expect_refusal({"inspect", "schedule", "--stages=2"}, {"--micro-batches is missing"});
   expect_refusal({"inspect", "schedule", "--stages=0", "--micro-batches=2"}, {"--stages"});
   expect_refusal({"inspect", "schedule", "--stages=-1", "--micro-batches=2"},
-                 {"--stages: Value -1 not in range 1 to 4096"});
+                 {"--stages must be a whole number from 1 to 4096, got -1"});
   const std::vector<std::string> two = {"inspect", "schedule", "--stages=2", "--micro-batches=2"};
   const auto of_two = [&](const char* option) {
     std::vector<std::string> words = two;
@@ -321,6 +321,48 @@ TEST_F(BadInput, Generate) {
   expect_refusal({"generate", "--from=images", "--prompt=a"}, {"token"});
   std::filesystem::remove_all(folder() / "run/checkpoints");
   expect_refusal({"generate", "--from=run", "--prompt=a"}, {"run", "no checkpoint"});
+}
+
+// The library that reads the command line has words of its own, for those who know it.
+TEST_F(BadInput, OptionsAreRefusedInPlainWords) {
+  const std::vector<std::string> generate = {"generate", "--from=run", "--prompt=a"};
+  const auto expect_generate = [&](const std::string& word, const std::string& part) {
+    std::vector<std::string> words = generate;
+    words.push_back(word);
+    expect_refusal(words, {"error: " + part + "; see trireme generate --help"});
+  };
+  expect_generate("--from=other", "--from was given twice; give it once");
+  expect_generate("--json=maybe", "--json is a flag and takes no value; leave out \"=maybe\"");
+  expect_generate("--tokens=blah", "--tokens must be a whole number from 1 to 1073741824, got blah");
+  expect_generate("--top-p=-7", "--top-p must be a number from 0 to 1, got -7");
+  expect_generate("--step=1.5", "--step must be a whole number, got 1.5");
+  expect_generate("--tokens", "--tokens needs a value");
+  expect_refusal({"generate", "--from=", "--prompt", "a"}, {"--from= is empty"});
+  expect_refusal({"bench"}, {"bench needs one of step, "});
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"train"}, {"generate"}, {"inspect"}, {"simulate"}, {"tokenize"}, {"bench", "overlap"}}) {
+    std::vector<std::string> words = command;
+    words.emplace_back("--help");
+    const std::string help = done(words).out;
+    for (const char* part : {"INT", "FLOAT", ":{", "NUMBER:", " in ["}) expect_none(help, part);
+  }
+  for (const char* part : {"micro-batches of a step (default 0)", "columns of the picture (default 0)"})
+    expect_none(done({"inspect", "--help"}).out, part);
+}
+
+// A number below the least is not taken for the largest that there is, nor for none.
+TEST_F(BadInput, NumbersBelowTheLeast) {
+  const std::string any = " must be a whole number from 0 to 18446744073709551615, got -7";
+  expect_refusal({"tokenize", "--train=300", "--min-frequency=-7", "--out=new.json", "text.txt"},
+                 {"--min-frequency" + any});
+  expect_refusal({"plan", "tiny.toml", "--cluster=h100", "--seed=-7"}, {"--seed" + any});
+  expect_refusal({"simulate", "tiny.toml", "--cluster=h100", "--width=-7"}, {"--width must be ", "from 1 "});
+  expect_refusal({"inspect", "schedule", "--stages=2", "--micro-batches=4", "--width=-7"}, {"--width must be "});
+}
+
+TEST_F(BadInput, ClustersToChooseFromAndOneToFitOn) {
+  expect_refusal({"fit", "tiny.toml", "--cluster=a100", "--clusters=h100"}, {"--clusters", "--within"});
+  expect_refusal({"fit", "tiny.toml", "--cluster=a100", "--tokens=1B", "--within=1d"}, {"--cluster ", "--clusters"});
 }
 
 TEST_F(BadInput, Eval) {

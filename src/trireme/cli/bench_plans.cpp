@@ -31,7 +31,7 @@ struct PlansArguments {
   int of = 30;
   int plans = 40;
   int steps = 7;
-  std::int64_t seed = 1;
+  std::uint64_t seed = 1;
   std::string keep;
   std::string from;
   bool json = false;

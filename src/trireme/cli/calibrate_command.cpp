@@ -163,7 +163,7 @@ int calibrate(const Context& context, const CalibrateArguments& a) {
 void add_calibrate(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<CalibrateArguments>();
   CLI::App* command = app.add_subcommand("calibrate", "Measure this machine as a cluster description");
-  command->add_option("configs", arguments->configs, "Configurations whose kernels are measured (quickstart)");
+  command->add_option("configs", arguments->configs, "Configurations whose kernels are measured");
   command->add_option("--out", arguments->out,
                       "File to write; - prints it; by default where simulate looks for this machine");
   command->add_option("--device", arguments->device, "auto, cpu or cuda")

@@ -150,16 +150,13 @@ std::vector<std::string> options_of(const ::CLI::App& app, const std::string& na
 // CLI11's own messages name the word alone; a person wants the nearest one that is known too.
 std::string explain(const ::CLI::App& app, const ::CLI::ParseError& e, const std::vector<std::string>& arguments) {
   if (const auto message = unknown_command(app, arguments)) return *message;
+  // "--cluster=", as by a shell's variable that was never set: CLI11 takes the next word for its value.
+  for (const std::string& argument : arguments)
+    if (argument.starts_with("--") && argument.ends_with('=') && argument.find('=') + 1 == argument.size())
+      return fmt::format("{} is empty; name one, or leave it out; {}", argument, see_help(app));
   if (const std::vector<std::string> rest = app.remaining(true); !rest.empty())
     return unexpected(app, rest.front(), arguments);
-  std::string message = e.what();
-  while (!message.empty() && message.back() == '\n') message.pop_back();
-  // "--cluster=", as by a shell's variable that was never set.
-  for (const std::string& argument : arguments)
-    if (argument.starts_with("--") && argument.ends_with('=') &&
-        message.starts_with(argument.substr(0, argument.size() - 1) + ":"))
-      message = fmt::format("{} is empty; name one, or leave it out", argument);
-  return fmt::format("{}; {}", message, see_help(app));
+  return fmt::format("{}; {}", CLI::plain_words(e, app), see_help(app));
 }
 
 // A command that reads a configuration says where its keys are listed; `train` lists them itself.

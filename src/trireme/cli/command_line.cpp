@@ -5,9 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 
 #include "trireme/core/text.h"
@@ -38,6 +41,7 @@ std::string default_text(const T& value) {
 template <class T>
 std::string default_text(const std::vector<T>& values) {
   std::vector<std::string> texts;
+  texts.reserve(values.size());
   for (const T& value : values) texts.push_back(default_text(value));
   return fmt::format("{}", fmt::join(texts, ","));
 }
@@ -47,25 +51,117 @@ std::string default_text(const std::optional<T>& /*value*/) {
 }
 
 // What a value is now is the default, unless the text has the word itself; below zero, or empty, it stands for
-// something else.
+// something else, and zero does where the text does not say what it means.
 std::string with_default(const std::string& help, const std::string& text) {
-  return text.empty() || help.find("default") != std::string::npos ? help : fmt::format("{} (default {})", help, text);
+  const bool said = text.empty() || help.find("default") != std::string::npos;
+  return said || (text == "0" && help.find("0:") == std::string::npos) ? help
+                                                                       : fmt::format("{} (default {})", help, text);
+}
+
+template <class T>
+struct Element {
+  using Type = T;
+};
+template <class T>
+struct Element<std::optional<T>> {
+  using Type = T;
+};
+template <class T>
+struct Element<std::vector<T>> {
+  using Type = T;
+};
+
+constexpr const char* kWhole = "N";
+constexpr const char* kNumber = "NUMBER";
+
+// What help says that a value is; CLI11 has INT, UINT and FLOAT.
+template <class T>
+constexpr const char* type_name() {
+  return std::is_integral_v<T> ? kWhole : kNumber;
+}
+
+template <class T>
+std::string range_text(T least, T largest) {
+  return fmt::format("from {} to {}", least, largest);
+}
+
+template <class T>
+bool is_number(const std::string& text, T least, T largest) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && rest == end && value >= least && value <= largest;
+}
+
+const ::CLI::Option* option_of(const ::CLI::App& app, const std::string& name) {
+  const ::CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return command->get_option_no_throw(name);
+}
+
+// Of `text` what follows `begin`; nothing where it begins with something else.
+std::optional<std::string> after(const std::string& text, std::string_view begin) {
+  if (!text.starts_with(begin)) return std::nullopt;
+  return text.substr(begin.size());
+}
+
+// CLI11: "Could not convert: --steps = blah".
+std::string not_converted(const ::CLI::App& app, const std::string& name, const std::string& value) {
+  const ::CLI::Option* option = option_of(app, name);
+  if (option != nullptr && option->get_items_expected_max() == 0)
+    return fmt::format("{} is a flag and takes no value; leave out \"={}\"", name, value);
+  const bool whole =
+      option != nullptr && option->get_type_name().starts_with(kWhole) && !option->get_type_name().starts_with(kNumber);
+  return fmt::format("{} must be {}, got {}", name, whole ? "a whole number" : "a number", value);
+}
+
+std::string missing_command(const ::CLI::App& app) {
+  const ::CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  std::vector<std::string> names;
+  for (const ::CLI::App* one : command->get_subcommands({})) names.push_back(one->get_name());
+  return fmt::format("{} needs one of {}", command->get_name(), fmt::join(names, ", "));
 }
 
 }  // namespace
 
-Validator::Validator(std::function<std::string(std::string&)> check, const std::string& type)
-    : Validator(::CLI::Validator(std::move(check), type)) {}
+std::string plain_words(const ::CLI::ParseError& error, const ::CLI::App& app) {
+  std::string message = error.what();
+  while (!message.empty() && message.back() == '\n') message.pop_back();
+  const std::string kind = error.get_name();
+  if (kind == "RequiredError" && message == "A subcommand is required") return missing_command(app);
+  const std::size_t colon = message.find(": ");
+  if (colon == std::string::npos) return message;
+  const std::string name = message.substr(0, colon), rest = message.substr(colon + 2);
+  if (kind == "ArgumentMismatch") {
+    const std::size_t count = rest.find("required but received ");
+    if (!rest.starts_with("At Most 1 ") || count == std::string::npos) return name + " needs a value";
+    const std::string times = rest.substr(count + std::string_view("required but received ").size());
+    return fmt::format("{} was given {}; give it once", name, times == "2" ? "twice" : times + " times");
+  }
+  if (kind == "ConversionError" && name == "Could not convert")
+    if (const std::size_t equals = rest.find(" = "); equals != std::string::npos)
+      return not_converted(app, rest.substr(0, equals), rest.substr(equals + 3));
+  if (kind == "ConversionError") return not_converted(app, name, "…");
+  // "must be …" is said of the option.
+  return rest.starts_with("must ") ? name + " " + rest : message;
+}
 
-Validator::Validator(const ::CLI::Validator& validator)
-    : validator_(std::make_shared<const ::CLI::Validator>(validator)) {}
+Validator::Validator(std::function<std::string(std::string&)> check, std::string type)
+    : validator_(std::make_shared<const ::CLI::Validator>(std::move(check), "")), type_(std::move(type)) {}
 
 template <class T>
 Validator Range(T least, T largest) {
-  return Validator(::CLI::Range(least, largest));
+  const auto check = [=](const std::string& given) -> std::string {
+    if (is_number(given, least, largest)) return {};
+    return fmt::format("must be a {}number {}, got {}", std::is_integral_v<T> ? "whole " : "",
+                       range_text(least, largest), given);
+  };
+  return {check, fmt::format("{} {}", type_name<T>(), range_text(least, largest))};
 }
 template Validator Range(int, int);
 template Validator Range(std::int64_t, std::int64_t);
+template Validator Range(std::uint64_t, std::uint64_t);
 template Validator Range(double, double);
 
 Validator IsMember(const std::vector<std::string>& words) {
@@ -80,6 +176,7 @@ Validator IsMember(const std::vector<std::string>& words) {
 
 Option* Option::check(const Validator& validator) {
   option_->check(validator.get());
+  if (!validator.type().empty()) option_->type_name(validator.type());
   return this;
 }
 
@@ -103,7 +200,12 @@ App* App::add_subcommand(const std::string& name, const std::string& help) {
 
 template <class T>
 Option* App::add_option(const std::string& name, T& value, const std::string& help) {
-  return keep(app_->add_option(name, value, with_default(help, default_text(value))));
+  using Type = typename Element<T>::Type;
+  Option* option = keep(app_->add_option(name, value, with_default(help, default_text(value))));
+  // CLI11 takes -1 for the largest number that there is.
+  if constexpr (std::is_unsigned_v<Type>) option->check(Range(Type{0}, std::numeric_limits<Type>::max()));
+  if constexpr (std::is_arithmetic_v<Type>) option->get().type_name(type_name<Type>());
+  return option;
 }
 template Option* App::add_option(const std::string&, std::string&, const std::string&);
 template Option* App::add_option(const std::string&, int&, const std::string&);

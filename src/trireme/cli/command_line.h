@@ -7,6 +7,7 @@
 namespace CLI {
 class App;
 class Option;
+class ParseError;
 class Validator;
 }  // namespace CLI
 
@@ -14,19 +15,25 @@ class Validator;
 // commands: command_line.cpp and cli.cpp alone include it.
 namespace trireme::cli::CLI {
 
-// A condition on the text of a value: empty where it is met, else what is wrong.
+// What is wrong with a command line, in the words of this program: "--from was given twice; give it once". CLI11's own
+// are those of its authors.
+std::string plain_words(const ::CLI::ParseError& error, const ::CLI::App& app);
+
+// A condition on the text of a value: empty where it is met, else what is wrong ("must be …, got …" where that can be
+// said of the option). `type` is what help calls such a value; "": as without.
 class Validator {
  public:
-  Validator(std::function<std::string(std::string&)> check, const std::string& type);
-  explicit Validator(const ::CLI::Validator& validator);
+  Validator(std::function<std::string(std::string&)> check, std::string type);
   const ::CLI::Validator& get() const { return *validator_; }
+  const std::string& type() const { return type_; }
 
  private:
   std::shared_ptr<const ::CLI::Validator> validator_;
+  std::string type_;
 };
 
 template <class T>
-Validator Range(T least, T largest);  // of int, std::int64_t, double
+Validator Range(T least, T largest);  // of int, std::int64_t, std::uint64_t, double
 Validator IsMember(const std::vector<std::string>& words);
 
 class Option {
@@ -36,6 +43,7 @@ class Option {
   Option* delimiter(char separator);
   Option* required();
   Option* capture_default_str();
+  ::CLI::Option& get() { return *option_; }
 
  private:
   ::CLI::Option* option_;

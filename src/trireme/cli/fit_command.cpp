@@ -101,8 +101,13 @@ int fit(const Context& context, const FitArguments& a) {
   if (!a.within.empty() || !a.tokens.empty()) {
     if (a.within.empty() || a.tokens.empty())
       refuse("--tokens and --within go together: how much is trained, and in which time");
+    if (!a.cluster.empty() || a.ranks > 0)
+      refuse("{} names one machine; with --within, --clusters names those to choose from",
+             a.cluster.empty() ? "--ranks" : "--cluster");
     return cheapest(context, a, config);
   }
+  if (!a.clusters.empty())
+    refuse("--clusters are those to choose from with --tokens and --within; --cluster names the one to fit on");
   train::FitRequest request;
   request.plan = plan_request(context);
   request.plan.cluster = chosen_cluster(a.cluster, a.generation);

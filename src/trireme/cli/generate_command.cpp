@@ -126,7 +126,7 @@ void add_generate(CLI::App& app, Context& context) {
       ->add_option("--top-p", sampling.top_p,
                    "Nucleus sampling: among the fewest tokens that together have this probability")
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--seed", arguments->sample.seed, "Random seed of the sampling")->check(whole_number());
+  command->add_option("--seed", arguments->sample.seed, "Random seed of the sampling");
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
       ->check(not_negative());
   command->add_flag("--past-end", arguments->past_end, "Continue after the end-of-text token");

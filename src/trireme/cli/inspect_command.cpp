@@ -128,7 +128,7 @@ void add_inspect(CLI::App& app, Context& context) {
   command->add_option("--explain", arguments->explain,
                       "Why a parameter or value is sharded as it is; * stands for any characters");
   command->add_flag("--collectives", arguments->collectives, "Every collective: axis, bytes sent, and what it is for");
-  command->add_option("--rank", arguments->rank, "Rank of the program");
+  command->add_option("--rank", arguments->rank, "Rank of the program, from 0");
   arguments->schedule.add_to(*command);
   command->footer(
       "\nExamples:\n"

@@ -29,6 +29,7 @@ using program::ScheduleTiming;
 constexpr int kMaxStages = 4096;
 constexpr int kMaxMicroBatches = 65536;
 constexpr int kUsualWidth = 120;
+constexpr int kMaxWidth = 65536;
 constexpr int kDrawnSteps = 2;  // of an asynchronous pipeline, filled and drained
 
 // The mesh of a configuration with another number of stages.
@@ -238,7 +239,8 @@ void ScheduleArguments::add_to(CLI::App& command) {
       ->delimiter(',');
   command.add_option("--costs", costs, "schedule: time of a forward, of input and of weight gradients (1,1,1)")
       ->delimiter(',');
-  command.add_option("--width", width, "schedule: columns of the picture");
+  command.add_option("--width", width, "schedule: columns of the picture")
+      ->check(CLI::Range(1, kMaxWidth));
   command.add_option("--svg", svg, "schedule: writes the picture to a file, in the place of another such picture");
   command.add_flag("--json", json, "schedule: for scripts");
 }

@@ -265,7 +265,7 @@ void add_simulate(CLI::App& app, Context& context) {
   command->add_option("--published", arguments->published, "A table of published runs: predicted and published")
       ->check(not_empty());
   command->add_flag("--planned", arguments->planned, "With --published: also the plan that the search finds for each");
-  command->add_option("--width", arguments->width, "Columns of the picture");
+  command->add_option("--width", arguments->width, "Columns of the picture")->check(CLI::Range(1, 1 << 16));
   command->add_flag("--json", arguments->json, "For scripts");
   command->footer(
       "\nExamples:\n"

@@ -1,7 +1,5 @@
 #pragma once
 #include <charconv>
-#include <cstdint>
-#include <limits>
 #include <string>
 
 #include "trireme/cli/command_line.h"
@@ -18,20 +16,7 @@ inline CLI::Validator not_negative() {
             if (error == std::errc() && rest == end && value >= 0) return {};
             return fmt::format("must be a number of at least 0, got {}", text);
           },
-          "NUMBER"};
-}
-
-// A whole number that 64 bits hold.
-inline CLI::Validator whole_number() {
-  return {[](std::string& text) -> std::string {
-            std::uint64_t value = 0;
-            const char* end = text.data() + text.size();
-            const auto [rest, error] = std::from_chars(text.data(), end, value);
-            if (error == std::errc() && rest == end) return {};
-            return fmt::format("must be a whole number from 0 to {}, got {}", std::numeric_limits<std::uint64_t>::max(),
-                               text);
-          },
-          "NUMBER"};
+          ""};
 }
 
 // A name that is left empty, as by a shell's variable that was never set, is not taken for one that was left out.
