@@ -112,6 +112,22 @@ TEST_F(Signals, AreObeyedWhileCompiling) {
   }
 }
 
+// Nothing is printed for seconds meanwhile.
+TEST_F(Signals, AClosedOutputIsNoticedWhileCompiling) {
+  for (const std::vector<std::string>& command :
+       {endless({"--model.layers=3000"}),
+        {"memory", "tiny.toml", "--model.layers=3000"},
+        {"plan", "tiny.toml", "--cluster=h100", "--ranks=16", "--model.layers=400", "--train.batch=64"}}) {
+    Running running(folder(), command, 0, Running::Output::piped);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const auto closed = std::chrono::steady_clock::now();
+    running.close_reader();
+    EXPECT_EQ(running.wait().code, 128 + SIGPIPE) << command.front();
+    EXPECT_LT(std::chrono::steady_clock::now() - closed, std::chrono::seconds(2)) << command.front();
+    EXPECT_FALSE(exists("run"));
+  }
+}
+
 TEST_F(Signals, LongCompilingIsShown) {
   Running running(folder(), endless({"--model.layers=3000"}));
   expect_shown(running, "compiling · ");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/cli/output.h"
+#include "trireme/cli/signals.h"
 #include "trireme/core/text.h"
 
 namespace trireme::cli {
@@ -43,11 +44,15 @@ void Preparation::tick() {
   const auto every = line_.terminal() ? std::chrono::milliseconds(500) : std::chrono::milliseconds(5000);
   constexpr auto kMoment = std::chrono::milliseconds(1000);
   std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, std::max<std::chrono::milliseconds>(every, kMoment), [&] { return finished_; })) return;
-  do {
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    line_.show(fmt::format("{} · {}", what_.load(), format_duration(seconds)));
-  } while (!changed_.wait_for(lock, every, [&] { return finished_; }));
+  auto shown = start_;
+  while (!changed_.wait_for(lock, std::min<std::chrono::milliseconds>(every, kMoment), [&] { return finished_; })) {
+    notice_closed_outputs();
+    const auto now = std::chrono::steady_clock::now();
+    if (now - shown < (shown == start_ ? std::max<std::chrono::milliseconds>(every, kMoment) : every)) continue;
+    shown = now;
+    line_.show(
+        fmt::format("{} · {}", what_.load(), format_duration(std::chrono::duration<double>(now - start_).count())));
+  }
 }
 
 }  // namespace trireme::cli

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <semaphore.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -37,12 +38,16 @@ void write_error(const char* text) {
   if (write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nobody reads it
 }
 
+bool is_closed(int file) {
+  struct pollfd output = {file, POLLOUT, 0};
+  return poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 // Gives whether there was one.
 bool replace_closed_outputs() {
   bool found = false;
   for (const int file : {STDOUT_FILENO, STDERR_FILENO}) {
-    struct pollfd output = {file, POLLOUT, 0};
-    if (poll(&output, 1, 0) != 1 || (output.revents & (POLLERR | POLLHUP)) == 0) continue;
+    if (!is_closed(file)) continue;
     const int nothing = open("/dev/null", O_WRONLY);
     if (nothing < 0) continue;
     dup2(nothing, file);
@@ -126,6 +131,15 @@ sigset_t asked_from_outside() {
 
 }  // namespace
 
+void notice_closed_outputs() {
+  for (const int file : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat output {};
+    // A terminal that is gone has sent SIGHUP, which a process may ignore (nohup).
+    const bool has_reader = fstat(file, &output) == 0 && (S_ISFIFO(output.st_mode) || S_ISSOCK(output.st_mode));
+    if (has_reader && is_closed(file)) std::raise(SIGPIPE);
+  }
+}
+
 void report_lost_files() {
   std::signal(SIGBUS, on_lost_bytes);
   std::signal(SIGXFSZ, SIG_IGN);  // writing then fails with "File too large", which is reported as a full disk is
@@ -142,8 +156,13 @@ Signals::Signals() {
   sem_init(&finished, 0, 0);
   catcher_ = std::thread([asked] {
     pthread_sigmask(SIG_UNBLOCK, &asked, nullptr);
-    while (sem_wait(&finished) != 0 && errno == EINTR) {
-    }
+    const auto waits = [] {
+      timespec until{};
+      clock_gettime(CLOCK_REALTIME, &until);
+      until.tv_sec += 1;
+      return sem_timedwait(&finished, &until) != 0 && (errno == EINTR || errno == ETIMEDOUT);
+    };
+    while (waits()) notice_closed_outputs();
   });
 }
 

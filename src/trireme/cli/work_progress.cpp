@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trireme/cli/signals.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 
@@ -57,8 +58,10 @@ void WorkProgress::tick() {
   constexpr double kLeast = 1;  // seconds: as often as durations change
   const std::chrono::duration<double> every(std::max(kLeast, line_.pause()));
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, every / 4, [&] { return finished_; }))
+  while (!changed_.wait_for(lock, every / 4, [&] { return finished_; })) {
+    notice_closed_outputs();
     if (since(last_) >= every.count()) show();
+  }
 }
 
 void WorkProgress::finish() {
