@@ -135,5 +135,17 @@ TEST_F(Simulate, PublishedRunsAreInTheUnitOfTheirRow) {
   EXPECT_NE(rows[2]["refused"].get<std::string>().find("context parallelism"), std::string::npos);
 }
 
+// As training does.
+TEST_F(Simulate, StagesThatIdleAreAnnounced) {
+  const std::vector<std::string> idle = {"simulate",
+                                         "tiny.toml",
+                                         "--cluster=h100",
+                                         "--model.layers=4",
+                                         "--parallel.mesh=pp=4",
+                                         "--train.batch=4",
+                                         "--train.micro_batch=4"};
+  expect_part(done(idle).err, "warning: 1 micro-batch for 4 stages leaves most of them idle");
+}
+
 }  // namespace
 }  // namespace trireme::testing
