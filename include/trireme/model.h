@@ -121,8 +121,10 @@ struct ConvOptions {
   std::int64_t kernel = 3;
   std::int64_t stride = 1;
   std::int64_t padding = 1;
+  std::int64_t dilation = 1;  // elements of x from one of the kernel to the next
+  std::int64_t groups = 1;    // of channels, each with outputs of its own; as many as channels: depthwise
 };
-// x [rows, h, w, c] → [rows, h', w', out], no bias; weight [out, kernel, kernel, c].
+// x [rows, h, w, c] → [rows, h', w', out], no bias; weight [out, kernel, kernel, c / groups].
 TRIREME_API Value conv(const Builder& b, const Value& x, std::int64_t out, const ConvOptions& options = {});
 
 struct PoolOptions {

@@ -350,6 +350,21 @@ TEST_F(BadInput, OptionsAreRefusedInPlainWords) {
     expect_none(done({"inspect", "--help"}).out, part);
 }
 
+TEST_F(BadInput, NamesOfOtherSystems) {
+  expect_refusal({"train", "tiny.toml", "--zero_optimization.stage=3"}, {"did you mean parallel.zero?"});
+  expect_refusal({"train", "tiny.toml", "--context-parallel-size=2"}, {"there is no context parallelism"});
+  expect_key_refused("parallel.context_parallel_size=2", {"there is no context parallelism"});
+  expect_refusal({"train", "tiny.toml", "--tensor-parallel-size=2"}, {"did you mean --parallel.mesh=tp=N?"});
+  expect_refusal({"train", "tiny.toml", "--fp16"}, {"did you mean --train.precision=fp16?"});
+}
+
+// A name in quotes, as a file has it.
+TEST_F(BadInput, AnnotationsInQuotesAreTaken) {
+  for (const char* pattern : {"\"*.up.weight\"", "'*.up.weight'", "*.up.weight"})
+    done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=tp=2",
+          std::string("--parallel.sharding.") + pattern + "=out:tp"});
+}
+
 // A number below the least is not taken for the largest that there is, nor for none.
 TEST_F(BadInput, NumbersBelowTheLeast) {
   const std::string any = " must be a whole number from 0 to 18446744073709551615, got -7";

@@ -473,13 +473,20 @@ TEST_F(Refused, APlanThatCannotBeWrittenIsFoundFirst) {
   EXPECT_TRUE(exists("new/folder/plan.toml"));
 }
 
+TEST_F(Refused, TheNearestIsNotWhatWasAsked) {
+  expect_parts(refused_training({"--parallel.mesh=pp=2", "--parallel.stages=[2]", "--model.layers=4"}),
+               {"parallel.stages lists 1 stage, ", "the nearest is parallel.stages = [2,2]"});
+  expect_none(refused_training({"--parallel.mesh=dp=2,tp=2", "--parallel.sharding.loss=1:tp,batch:dp"}),
+              "the nearest is \"loss\"");
+}
+
 // Where even root makes no files.
 TEST_F(Refused, FoldersThatTakeNoFilesAreFoundFirst) {
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {"memory", "tiny.toml", "--plan-out=/proc/nope/x"},
-           {"plan", "tiny.toml", "--cluster=h100", "--out=/proc/nope/x"},
-           {"calibrate", "--out=/proc/nope/x"},
-           {"train", "tiny.toml", "--output.dir=/proc/nope/x"}})
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"memory", "tiny.toml", "--plan-out=/proc/nope/x"},
+                                             {"plan", "tiny.toml", "--cluster=h100", "--out=/proc/nope/x"},
+                                             {"calibrate", "--out=/proc/nope/x"},
+                                             {"train", "tiny.toml", "--output.dir=/proc/nope/x"}})
     expect_parts(refused(command), {"/proc/nope/x", " cannot be written: /proc takes no files"});
   expect_parts(refused({"simulate", "tiny.toml", "--cluster=h100", "--trace=/proc/nope/x"}),
                {"--trace /proc/nope/x: cannot write"});

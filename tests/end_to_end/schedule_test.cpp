@@ -74,6 +74,21 @@ TEST_F(Schedules, ConfigurationsAndFiles) {
   EXPECT_NE(refused(own("--micro-batches=2")).find("own.txt: stage 1 (line 2): B1 comes before F1"), std::string::npos);
 }
 
+// A run keeps its schedule in its plan, and is shown by it once the file is gone.
+TEST_F(Schedules, OfARunWhoseFileIsGone) {
+  write("own.txt", "F0 F1 B0 B1 U\nF0 B0 F1 B1 U\n");
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=1", "--train.batch=4", "--train.micro_batch=2",
+        "--model.layers=2", "--parallel.mesh=pp=2", "--parallel.pipeline=file:own.txt"});
+  const std::string before = done({"inspect", "schedule", "run"}).out;
+  const std::string memory = done({"memory", "run", "--brief"}).out;
+  std::filesystem::remove(folder() / "own.txt");
+  EXPECT_EQ(done({"inspect", "schedule", "run"}).out, before);
+  EXPECT_EQ(done({"memory", "run", "--brief"}).out, memory);
+  expect_parts(refused({"inspect", "schedule", "run", "--pipeline=file:own.txt"}), {"own.txt: cannot be read"});
+  // The picture of another schedule needs no file.
+  done({"inspect", "schedule", "run", "--pipeline=gpipe"});
+}
+
 // How many micro-batches a batch is cut in goes by the stages, wherever their number is said.
 TEST_F(Schedules, StagesMakeMicroBatchesAsInTheMesh) {
   const std::vector<std::string> words = {"inspect", "schedule", "tiny.toml", "--train.batch=8",

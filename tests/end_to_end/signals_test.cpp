@@ -114,10 +114,10 @@ TEST_F(Signals, AreObeyedWhileCompiling) {
 
 // Nothing is printed for seconds meanwhile.
 TEST_F(Signals, AClosedOutputIsNoticedWhileCompiling) {
-  for (const std::vector<std::string>& command : {endless({"--model.layers=3000"}),
-                                                  {"memory", "tiny.toml", "--model.layers=3000"},
-                                                  {"plan", "tiny.toml", "--cluster=h100", "--ranks=16",
-                                                   "--model.layers=400", "--train.batch=64"}}) {
+  for (const std::vector<std::string>& command :
+       {endless({"--model.layers=3000"}),
+        {"memory", "tiny.toml", "--model.layers=3000"},
+        {"plan", "tiny.toml", "--cluster=h100", "--ranks=16", "--model.layers=400", "--train.batch=64"}}) {
     Running running(folder(), command, 0, Running::Output::piped);
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     const auto closed = std::chrono::steady_clock::now();

@@ -307,5 +307,17 @@ TEST_F(Simulate, CalibrationUnderMpiMeasuresWhatConnectsTheProcesses) {
   EXPECT_EQ(wrong.err.find("is no calibration"), wrong.err.rfind("is no calibration")) << wrong.err;
 }
 
+// As training does.
+TEST_F(Simulate, StagesThatIdleAreAnnounced) {
+  const std::vector<std::string> idle = {"simulate",
+                                         "tiny.toml",
+                                         "--cluster=h100",
+                                         "--model.layers=4",
+                                         "--parallel.mesh=pp=4",
+                                         "--train.batch=4",
+                                         "--train.micro_batch=4"};
+  expect_part(done(idle).err, "warning: 1 micro-batch for 4 stages leaves most of them idle");
+}
+
 }  // namespace
 }  // namespace trireme::testing

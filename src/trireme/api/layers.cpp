@@ -113,8 +113,9 @@ Value batch_norm(const Builder& b, const Value& x, double momentum, double eps) 
 Value dropout(const Builder& b, const Value& x, double p) { return out(models::dropout(in(b), in(x), p)); }
 
 Value conv(const Builder& b, const Value& x, std::int64_t channels, const ConvOptions& o) {
-  return out(models::conv(Access::take(b, "conv"), in(x), channels,
-                          {.kernel = o.kernel, .stride = o.stride, .padding = o.padding}));
+  return out(models::conv(
+      Access::take(b, "conv"), in(x), channels,
+      {.kernel = o.kernel, .stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups}));
 }
 
 Value max_pool(const Value& x, const PoolOptions& o) { return out(ir::apply1("max_pool2d", {in(x)}, attributes(o))); }

@@ -162,6 +162,57 @@ tri::Data photographs() {
   return own_inputs(40, inputs, write, {.order = "sequential", .holdout = 0});
 }
 
+// A convolution of one picture of 9 × 7 with three channels, in plain loops.
+std::vector<float> convolved(const std::vector<float>& x, const std::vector<float>& weight, std::int64_t out,
+                             const tri::ConvOptions& o) {
+  constexpr std::int64_t kHeight = 9, kWidth = 7, kChannels = 3;
+  const std::int64_t reach = o.dilation * (o.kernel - 1), of_group = kChannels / o.groups;
+  const std::int64_t rows = (kHeight + 2 * o.padding - reach - 1) / o.stride + 1;
+  const std::int64_t columns = (kWidth + 2 * o.padding - reach - 1) / o.stride + 1;
+  const auto at = [](const std::vector<float>& all, std::int64_t i) { return all[static_cast<std::size_t>(i)]; };
+  std::vector<float> y;
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j)
+      for (std::int64_t k = 0; k < out; ++k) {
+        double sum = 0;
+        for (std::int64_t r = 0; r < o.kernel; ++r)
+          for (std::int64_t s = 0; s < o.kernel; ++s)
+            for (std::int64_t c = 0; c < of_group; ++c) {
+              const std::int64_t h = i * o.stride - o.padding + r * o.dilation;
+              const std::int64_t w = j * o.stride - o.padding + s * o.dilation;
+              if (h < 0 || h >= kHeight || w < 0 || w >= kWidth) continue;
+              const std::int64_t from = k / (out / o.groups) * of_group + c;
+              sum += static_cast<double>(at(x, (h * kWidth + w) * kChannels + from)) *
+                     static_cast<double>(at(weight, ((k * o.kernel + r) * o.kernel + s) * of_group + c));
+            }
+        y.push_back(static_cast<float>(sum));
+      }
+  return y;
+}
+
+TEST(OwnInputs, ConvolutionsHaveDilationAndGroups) {
+  constexpr std::int64_t kOut = 6;
+  for (const tri::ConvOptions& o :
+       std::vector<tri::ConvOptions>{{}, {.dilation = 2}, {.groups = 3}, {.stride = 2, .dilation = 3, .groups = 3}}) {
+    SCOPED_TRACE("dilation " + std::to_string(o.dilation) + ", groups " + std::to_string(o.groups));
+    const auto model = [&](tri::Builder& b, const tri::Batch& in) {
+      const tri::Value y = conv(b.scope("conv"), in["photo"], kOut, o);
+      const tri::Value flat = reshape(y, {y.shape()[0], y.shape()[1] * y.shape()[2] * y.shape()[3]});
+      if (in.predicting) return flat;
+      const tri::Value error = linear(b.scope("out"), flat, 1) - reshape(in["price"], {flat.shape()[0], 1});
+      return batch_mean(b, error * error);
+    };
+    tri::Trainer t{model, photographs(), plain_sgd(3)};
+    std::vector<float> photo(9 * 7 * 3);
+    for (std::size_t i = 0; i < photo.size(); ++i) photo[i] = static_cast<float>(i % 13) / 7 - 1;
+    const std::vector<float> got = t.forward_inputs({{"photo", photo}, {"mask", std::vector<float>(photo.size(), 1)}});
+    const std::vector<float> expected = convolved(photo, t.values("conv.weight"), kOut, o);
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-4) << i;
+    t.run();
+  }
+}
+
 TEST(OwnInputs, AreShardedAsTheirAnnotationsSay) {
   const tri::TrainOptions options = plain_sgd(6);
   tri::Trainer one{masked_photographs, photographs(), options};

@@ -41,6 +41,7 @@ std::string default_text(const T& value) {
 template <class T>
 std::string default_text(const std::vector<T>& values) {
   std::vector<std::string> texts;
+  texts.reserve(values.size());
   for (const T& value : values) texts.push_back(default_text(value));
   return fmt::format("{}", fmt::join(texts, ","));
 }
@@ -109,8 +110,8 @@ std::string not_converted(const ::CLI::App& app, const std::string& name, const 
   const ::CLI::Option* option = option_of(app, name);
   if (option != nullptr && option->get_items_expected_max() == 0)
     return fmt::format("{} is a flag and takes no value; leave out \"={}\"", name, value);
-  const bool whole = option != nullptr && option->get_type_name().starts_with(kWhole) &&
-                     !option->get_type_name().starts_with(kNumber);
+  const bool whole =
+      option != nullptr && option->get_type_name().starts_with(kWhole) && !option->get_type_name().starts_with(kNumber);
   return fmt::format("{} must be {}, got {}", name, whole ? "a whole number" : "a number", value);
 }
 

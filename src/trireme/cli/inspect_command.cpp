@@ -150,7 +150,7 @@ void add_inspect(CLI::App& app, Context& context) {
       std::optional<PassListings> listings;
       if (!arguments->after.empty()) options.dump_passes = listings.emplace().folder();
       train::Followed followed =
-          train::load_followed(arguments->plan, config, context.overrides, context.registry->models);
+          train::load_shown(arguments->plan, config, context.overrides, context.registry->models);
       options.plan = std::move(followed.plan);
       const train::Trainer trainer(std::move(followed.config), *context.registry, options);
       preparation.finish();

@@ -18,6 +18,7 @@
 #include "trireme/program/schedule/picture.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/config.h"
+#include "trireme/train/plan_file.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli {
@@ -41,8 +42,15 @@ ir::Mesh with_stages(const train::Config& config, int stages) {
   return mesh;
 }
 
-// What the configuration says where the arguments say nothing.
-ScheduleArguments completed(const Context& context, const std::string& file, ScheduleArguments a) {
+// The schedule that the plan of a run has kept.
+std::optional<Schedule> kept_schedule(const std::optional<train::Decisions>& plan) {
+  if (!plan || plan->schedule.empty()) return std::nullopt;
+  return program::parse_schedule(fmt::format("{}", fmt::join(plan->schedule, "\n")));
+}
+
+// What the configuration says where the arguments say nothing; `kept` is its schedule where its file is gone.
+ScheduleArguments completed(const Context& context, const std::string& file, ScheduleArguments a,
+                            std::optional<Schedule>& kept) {
   // A schedule that is given as a file has its own.
   if (const program::PipelineName name = program::parse_pipeline(a.pipeline.empty() ? "1f1b" : a.pipeline);
       name.kind == program::PipelineName::Kind::file) {
@@ -51,8 +59,10 @@ ScheduleArguments completed(const Context& context, const std::string& file, Sch
     if (a.micro_batches == 0) a.micro_batches = given.micro_batches;
   }
   if (!file.empty() || !context.overrides.empty()) {
-    train::Config config =
-        train::load_config(file.empty() ? "quickstart" : file, context.overrides, context.registry->models);
+    train::Followed followed =
+        train::load_shown("", file.empty() ? "quickstart" : file, context.overrides, context.registry->models);
+    train::Config& config = followed.config;
+    if (a.pipeline.empty()) kept = kept_schedule(followed.plan);
     if (a.stages == 0) a.stages = static_cast<int>(train::mesh_of(config).size_of(ir::kPipelineAxis));
     // How many micro-batches a batch is cut in goes by the stages.
     config.parallel.mesh = with_stages(config, a.stages).str();
@@ -67,11 +77,11 @@ ScheduleArguments completed(const Context& context, const std::string& file, Sch
   return a;
 }
 
-program::ScheduleRequest request_of(const ScheduleArguments& a) {
+program::ScheduleRequest request_of(const ScheduleArguments& a, const std::optional<Schedule>& kept) {
   program::ScheduleRequest request;
   request.pipeline = program::parse_pipeline(a.pipeline);
   if (request.pipeline.kind == program::PipelineName::Kind::file)
-    request.given = program::read_schedule(request.pipeline.path);
+    request.given = kept ? kept : program::read_schedule(request.pipeline.path);
   request.stages = a.stages;
   request.micro_batches = a.micro_batches;
   if (!a.max_held.empty() && request.pipeline.kind != program::PipelineName::Kind::zero_bubble_auto)
@@ -118,8 +128,10 @@ StageMemory planned_memory(const Context& context, const std::string& file, cons
     for (std::string& setting : settings_for(train::load_config(source, settings, context.registry->models), a))
       settings.push_back(std::move(setting));
     Preparation preparation("preparing");
-    const train::Trainer trainer(train::load_config(source, settings, context.registry->models), *context.registry,
-                                 planning_options(preparation));
+    train::Followed followed = train::load_shown("", source, settings, context.registry->models);
+    train::TrainerOptions options = planning_options(preparation);
+    options.plan = std::move(followed.plan);
+    const train::Trainer trainer(std::move(followed.config), *context.registry, options);
     const train::Compiled& c = trainer.compiled();
     memory.max_held = c.plan.max_held;
     memory.bytes.resize(static_cast<std::size_t>(c.plan.stages()));
@@ -213,6 +225,7 @@ std::string text_of(const Shown& s, const std::string& title, const program::Pic
     out += fmt::format("versions  {} of the weights, by stage\n", fmt::join(program::weight_versions(s.schedule), " "));
   const auto each = [](const std::vector<std::size_t>& bytes) {
     std::vector<std::string> texts;
+    texts.reserve(bytes.size());
     for (const std::size_t b : bytes) texts.push_back(format_bytes(b));
     return fmt::format("{}", fmt::join(texts, ", "));
   };
@@ -239,8 +252,7 @@ void ScheduleArguments::add_to(CLI::App& command) {
       ->delimiter(',');
   command.add_option("--costs", costs, "schedule: time of a forward, of input and of weight gradients (1,1,1)")
       ->delimiter(',');
-  command.add_option("--width", width, "schedule: columns of the picture")
-      ->check(CLI::Range(1, kMaxWidth));
+  command.add_option("--width", width, "schedule: columns of the picture")->check(CLI::Range(1, kMaxWidth));
   command.add_option("--svg", svg, "schedule: writes the picture to a file, in the place of another such picture");
   command.add_flag("--json", json, "schedule: for scripts");
 }
@@ -256,12 +268,13 @@ void ScheduleArguments::expect_none(const std::string& what) const {
 }
 
 int inspect_schedule(const Context& context, const std::string& config, const ScheduleArguments& given) {
-  const ScheduleArguments arguments = completed(context, config, given);
+  std::optional<Schedule> kept;
+  const ScheduleArguments arguments = completed(context, config, given, kept);
   if (!arguments.svg.empty()) {
     check_replaceable(arguments.svg, program::kSvgBeginning, "schedule drawn by trireme", "--svg " + arguments.svg);
     check_file_writable(arguments.svg, "--svg " + arguments.svg);
   }
-  program::ScheduleRequest request = request_of(arguments);
+  program::ScheduleRequest request = request_of(arguments, kept);
   std::optional<StageMemory> memory;
   if (!config.empty() || !context.overrides.empty()) memory = planned_memory(context, config, arguments);
   if (memory && arguments.max_held.empty()) request.max_held = memory->max_held;

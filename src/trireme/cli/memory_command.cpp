@@ -20,7 +20,7 @@ struct MemoryArguments {
 int memory(const Context& context, const MemoryArguments& a) {
   if (a.plan_out != "-") check_plan_out("--plan-out", a.plan_out);
   Preparation preparation("preparing");
-  train::Followed followed = train::load_followed(a.plan, a.config, context.overrides, context.registry->models);
+  train::Followed followed = train::load_shown(a.plan, a.config, context.overrides, context.registry->models);
   train::TrainerOptions options = planning_options(preparation);
   options.plan = std::move(followed.plan);
   options.within_limit = !a.plan_out.empty();  // a plan that is written down is one that can be followed

@@ -145,9 +145,12 @@ int plan(const Context& context, const PlanArguments& a) {
   say(stdout, plan_summary(report));
   if (a.explain) say(stdout, explanation(report));
   if (a.out.empty())
-    say(stdout, "next    --out plan.toml writes it; then train --plan plan.toml, simulate --plan plan.toml\n");
+    say(stdout,
+        "next    --out plan.toml writes it; then simulate --plan plan.toml, and on such a machine train --plan "
+        "plan.toml\n");
   else
-    say(stdout, "launch  {}\nwritten to {}\n", report.launch, a.out);
+    say(stdout, "launch  {}\nwritten to {}, for a machine with {} × {}; simulate --plan shows it anywhere\n",
+        report.launch, a.out, report.on.compiled.ranks(), request.cluster.device.name);
   return signals.exit_code();
 }
 

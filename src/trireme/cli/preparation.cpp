@@ -50,8 +50,8 @@ void Preparation::tick() {
     const auto now = std::chrono::steady_clock::now();
     if (now - shown < (shown == start_ ? std::max<std::chrono::milliseconds>(every, kMoment) : every)) continue;
     shown = now;
-    line_.show(fmt::format("{} · {}", what_.load(),
-                           format_duration(std::chrono::duration<double>(now - start_).count())));
+    line_.show(
+        fmt::format("{} · {}", what_.load(), format_duration(std::chrono::duration<double>(now - start_).count())));
   }
 }
 

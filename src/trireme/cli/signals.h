@@ -10,8 +10,8 @@ namespace trireme::cli {
 // disk.
 void report_lost_files();
 
-// Raises SIGPIPE where standard output or error is a pipe or a socket that nobody reads any more: who writes nothing for
-// a while would not notice.
+// Raises SIGPIPE where standard output or error is a pipe or a socket that nobody reads any more: who writes nothing
+// for a while would not notice.
 void notice_closed_outputs();
 
 // What SIGINT, SIGTERM, SIGHUP and a closed output (SIGPIPE) do while it lives. At first, and after `at_once`, they end
@@ -19,8 +19,9 @@ void notice_closed_outputs();
 // finish what it is at, save and stop, and SIGUSR1 asks for a checkpoint. Signals within a moment are one request. A
 // second request says that the run is still stopping and what a third would lose; a third, or a second SIGINT after the
 // first, quits at once. An output that nobody reads any more is replaced by /dev/null. A
-// closed output is noticed within a second, also by who writes nothing. Handlers run on a thread of their own: threads that are started while it lives block these signals, since a handler's frame on a thread that
-// computes damaged what it computed. A process started with SIGHUP ignored (nohup) keeps ignoring it.
+// closed output is noticed within a second, also by who writes nothing. Handlers run on a thread of their own: threads
+// that are started while it lives block these signals, since a handler's frame on a thread that computes damaged what
+// it computed. A process started with SIGHUP ignored (nohup) keeps ignoring it.
 class Signals {
  public:
   Signals();

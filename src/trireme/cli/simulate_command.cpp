@@ -16,6 +16,7 @@
 #include "trireme/core/trace_format.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/on_cluster.h"
+#include "trireme/train/pipeline_warnings.h"
 #include "trireme/train/plan_file.h"
 
 namespace trireme::cli {
@@ -74,6 +75,8 @@ Run simulated(const Context& context, const SimulateArguments& a, const Side& si
   Run run{.name = side.name,
           .on = train::compile_on(followed.config, *context.registry, chosen_cluster(a.cluster, a.generation), options),
           .simulation = {}};
+  for (const std::string& warning : train::pipeline_warnings(run.on.compiled))
+    log_to_stderr(LogLevel::warning, warning);
   preparation.begin("simulating");
   const auto begin = std::chrono::steady_clock::now();
   run.simulation = simulator::simulate(run.on.compiled, run.on.cluster);

@@ -97,11 +97,18 @@ Value silu(const Value& x) { return apply1("silu", {x}); }
 Value reshape(const Value& x, const Shape& shape) { return apply1("reshape", {x}, {{"shape", extents(shape)}}); }
 
 Value conv(const Builder& b, const Value& x, std::int64_t out, const ConvOptions& o) {
-  const Shape kernel{out, o.kernel, o.kernel, x.shape().back()};
-  const double deviation = std::sqrt(2.0 / static_cast<double>(out * o.kernel * o.kernel));
+  const std::int64_t channels = x.shape().back();
+  if (o.groups < 1 || channels % o.groups != 0 || out % o.groups != 0)
+    refuse("conv '{}': {} groups do not divide {} input and {} output channels", b.path(), o.groups, channels, out);
+  if (o.dilation < 1) refuse("conv '{}': the dilation is {}, and must be at least 1", b.path(), o.dilation);
+  const Shape kernel{out, o.kernel, o.kernel, channels / o.groups};
+  const std::int64_t reached = out / o.groups * o.kernel * o.kernel;  // outputs, by each input
+  const double deviation = std::sqrt(2.0 / static_cast<double>(reached));
   return apply1("conv2d", {b.here(x), b.parameter("weight", kernel, Init::normal(deviation))},
                 {{"stride", std::vector<std::int64_t>{o.stride, o.stride}},
-                 {"padding", std::vector<std::int64_t>{o.padding, o.padding}}});
+                 {"padding", std::vector<std::int64_t>{o.padding, o.padding}},
+                 {"dilation", std::vector<std::int64_t>{o.dilation, o.dilation}},
+                 {"groups", o.groups}});
 }
 
 Value linear_cross_entropy(const Builder& b, const Value& x, const Value& weight, const Value& targets) {

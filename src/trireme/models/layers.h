@@ -46,8 +46,10 @@ struct ConvOptions {
   std::int64_t kernel = 3;
   std::int64_t stride = 1;
   std::int64_t padding = 1;
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
 };
-// x [n, h, w, c] → [n, h', w', out], no bias; weight [out, kernel, kernel, c].
+// x [n, h, w, c] → [n, h', w', out], no bias; weight [out, kernel, kernel, c / groups].
 ir::Value conv(const ir::Builder& b, const ir::Value& x, std::int64_t out, const ConvOptions& options = {});
 
 // Mean over the global batch of -log p(target). `x` [..., width] times `weight` [vocab, width] are the logits, which

@@ -106,18 +106,23 @@ class Propagator {
 
   // ---- annotations
 
+  static bool is_here(const Annotation& a, const Cell& cell) {
+    return cell.graph.empty() || a.graphs.empty() ||
+           std::find(a.graphs.begin(), a.graphs.end(), cell.graph) != a.graphs.end();
+  }
+  // A name of what annotations are for, in the graphs of this one.
+  bool may_be_meant(const Annotation& a, std::size_t c) const {
+    const Cell& cell = cells_[c];
+    if (cell.graph.empty()) return !module_.states[c].step_local && state_cell_[c] == c;
+    return is_here(a, cell) || (a.where_it_fits && !cell.input);
+  }
+
   void annotate(const Annotation& a) {
     bool matched = false;
     for (std::size_t c = 0; c < cells_.size(); ++c) {
-      Cell& cell = cells_[c];
-      const bool here = cell.graph.empty() || a.graphs.empty() ||
-                        std::find(a.graphs.begin(), a.graphs.end(), cell.graph) != a.graphs.end();
-      if (!(here || (a.where_it_fits && !cell.input)) ||
-          !matches_pattern(a.pattern, std::string_view(cell.name).substr(1)))
-        continue;
-      if (cell.graph.empty() && (module_.states[c].step_local || state_cell_[c] != c)) continue;
+      if (!may_be_meant(a, c) || !matches_pattern(a.pattern, std::string_view(cells_[c].name).substr(1))) continue;
       matched = true;
-      apply(a, c, here);
+      apply(a, c, is_here(a, cells_[c]));
     }
     if (!matched && !a.optional) no_match(a);
   }
@@ -273,8 +278,9 @@ class Propagator {
     const std::string wanted = any_before ? a.pattern.substr(2) : a.pattern;
     const std::size_t parts = split(wanted, '.').size();
     std::vector<std::string> names;
-    for (const Cell& cell : cells_) {
-      std::vector<std::string> own = split(cell.name.substr(1), '.');
+    for (std::size_t c = 0; c < cells_.size(); ++c) {
+      if (!may_be_meant(a, c)) continue;
+      std::vector<std::string> own = split(cells_[c].name.substr(1), '.');
       if (any_before && own.size() > parts) own.erase(own.begin(), own.end() - static_cast<std::ptrdiff_t>(parts));
       names.push_back(fmt::format("{}", fmt::join(own, ".")));
     }

@@ -40,14 +40,14 @@ std::vector<std::size_t> by_layers(const Chain& chain, int parts, const std::vec
   const std::vector<std::size_t> begins = layer_begins(chain);
   std::int64_t given = 0;
   for (const std::int64_t layers : all) given += layers;
-  if (all.size() != index(parts))
-    refuse("parallel.stages lists {} numbers, and the pipeline has {} parts; the nearest is {}", all.size(), parts,
-           even_stages(given, parts));
   if (begins.empty())
     refuse(
         "parallel.stages counts the model's layers, and none of its scopes has a number, as b.scope(\"blocks\", i) "
         "has; "
         "the nearest is parallel.stages = []");
+  if (all.size() != index(parts))
+    refuse("parallel.stages lists {} number{}, and the pipeline has {} parts; the nearest is {}", all.size(),
+           all.size() == 1 ? "" : "s", parts, even_stages(std::ssize(begins), parts));
   if (given != std::ssize(begins))
     refuse("parallel.stages add up to {} layers, and the model has {} that can be cut apart; the nearest is {}", given,
            begins.size(), even_stages(std::ssize(begins), parts));

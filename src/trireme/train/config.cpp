@@ -69,7 +69,11 @@ void apply_override(Config& config, const std::vector<Key>& keys, const std::str
   if (equals == std::string::npos) refuse("--{} needs a value: --{}=…", name, name);
   const std::string value = text.substr(equals + 1);
   if (name.starts_with(std::string(kSharding) + ".")) {
-    const Raw::Table one = {{name.substr(kSharding.size() + 1), Raw{value}}};
+    // The name may be in quotes, as a file has it.
+    std::string pattern = name.substr(kSharding.size() + 1);
+    const bool quoted = pattern.size() > 1 && pattern.front() == pattern.back();
+    if (quoted && (pattern.front() == '"' || pattern.front() == '\'')) pattern = pattern.substr(1, pattern.size() - 2);
+    const Raw::Table one = {{pattern, Raw{value}}};
     return set(config, keys, std::string(kSharding), Raw{one});
   }
   const Key* key = find_key(keys, name);
@@ -367,6 +371,7 @@ std::vector<std::string> take_overrides(std::vector<std::string>& arguments, std
     const std::string key_part = name.starts_with(std::string(kSharding) + ".") ? std::string(kSharding) : name;
     if (name.find('.') == std::string::npos) {
       const bool known = name.empty() || std::find(options.begin(), options.end(), name) != options.end();
+      if (const auto why = known ? std::nullopt : why_absent(name)) refuse("unknown option --{}; {}", name, *why);
       if (const auto meant = known ? std::nullopt : foreign_name(name))
         refuse("unknown option --{}; did you mean --{}?", name, *meant);
       rest.push_back(argument);

@@ -331,7 +331,9 @@ TEST(Config, OtherSystemsNames) {
                                                                   {"tensor-parallel", "parallel.mesh"},
                                                                   {"gradient_accumulation_steps", "train.micro_batch"},
                                                                   {"learning_rat", "train.lr"},
-                                                                  {"NUM_LAYERS", "model.layers"}};
+                                                                  {"NUM_LAYERS", "model.layers"},
+                                                                  {"zero_optimization.stage", "parallel.zero"},
+                                                                  {"fp16.enabled", "train.precision"}};
   for (const auto& [name, key] : names) EXPECT_EQ(suggest_key(name), std::optional(key)) << name;
 }
 

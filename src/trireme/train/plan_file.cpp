@@ -201,4 +201,16 @@ Followed load_followed(std::string plan, const std::string& source, std::span<co
   return {load_config_under(file, source, overrides, families), file.decisions};
 }
 
+Followed load_shown(const std::string& plan, const std::string& source, std::span<const std::string> overrides,
+                    const models::Families& families) {
+  const auto is_gone = [](const Config& config) {
+    const program::PipelineName pipeline = program::parse_pipeline(config.parallel.pipeline.text());
+    std::error_code unknown;
+    return pipeline.kind == program::PipelineName::Kind::file && !std::filesystem::exists(pipeline.path, unknown);
+  };
+  const bool own = plan.empty() && is_plan(std::filesystem::path(source) / "plan.toml") &&
+                   is_gone(load_config(source, overrides, families));
+  return load_followed(own ? source : plan, source, overrides, families);
+}
+
 }  // namespace trireme::train

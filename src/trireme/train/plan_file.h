@@ -64,5 +64,9 @@ struct Followed {
 };
 Followed load_followed(std::string plan, const std::string& source, std::span<const std::string> overrides,
                        const models::Families& families);
+// The same for what is only to be shown: a run whose file of parallel.pipeline = "file:PATH" is gone is shown under its
+// own plan, which has kept the schedule.
+Followed load_shown(const std::string& plan, const std::string& source, std::span<const std::string> overrides,
+                    const models::Families& families);
 
 }  // namespace trireme::train

@@ -279,6 +279,8 @@ void check_parallel(const Config& config) {
   const bool interleaved = parallel.pipeline == Pipeline::interleaved;
   const std::int64_t chunks = interleaved ? static_cast<std::int64_t>(parallel.pipeline.argument()) : 1;
   // How many layers can be cut apart is the model's to say: of a resnet, its blocks (planner/stages.cpp asks for them).
+  // A transformer's are those of its configuration.
+  const bool counted = config.model.family == "gpt2" || config.model.family == "llama";
   std::int64_t layers = 0;
   constexpr std::int64_t kMaxLayers = 1'000'000;
   for (const std::int64_t stage : parallel.stages) {
@@ -288,10 +290,10 @@ void check_parallel(const Config& config) {
   }
   if (!parallel.stages.empty() && pp > 0 && parallel.pipeline != Pipeline::file &&
       static_cast<std::int64_t>(parallel.stages.size()) != pp * chunks)
-    refuse("parallel.stages lists {} stages, but parallel.mesh = \"{}\" has {}{}; the nearest is {}",
-           parallel.stages.size(), parallel.mesh, pp,
+    refuse("parallel.stages lists {} stage{}, but parallel.mesh = \"{}\" has {}{}; the nearest is {}",
+           parallel.stages.size(), parallel.stages.size() == 1 ? "" : "s", parallel.mesh, pp,
            interleaved ? fmt::format(" of {} chunks each: {} numbers are needed", chunks, pp * chunks) : "",
-           planner::even_stages(layers, pp * chunks));
+           planner::even_stages(counted ? config.model.layers : layers, pp * chunks));
   if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
 }

@@ -82,9 +82,11 @@ std::optional<std::string> meant_value(const Key& key, const std::string& given)
 std::optional<std::string> renamed(std::string_view key);
 // A value whose words have changed, in the words of now.
 Raw current_value(std::string_view key, const Raw& value);
-// The key (and a value, if the name implies one: fp16 → train.precision = "fp16") that another system's name stands
-// for.
+// The key (and a value, if the name implies one) that another system's name stands for, as it is written on a command
+// line: fp16 → train.precision=fp16.
 std::optional<std::string> foreign_name(std::string_view name);
+// Of a name that other systems have for what is not here: that it is not, and what there is instead.
+std::optional<std::string> why_absent(std::string_view name);
 
 // A TOML text as a flat list of keys in the order of the file. Refuses text that is no TOML, with its line.
 struct Entry {

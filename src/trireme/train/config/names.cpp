@@ -199,6 +199,25 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"zero_stage", "parallel.zero", "", ""},
 });
 
+// What other systems have and Trireme has not: the names of it, and what there is instead.
+struct Absent {
+  std::string_view name;
+  std::string_view what;
+};
+constexpr std::string_view kContextParallelism =
+    "there is no context parallelism; parallel.sequence shards positions over tp, outside attention";
+constexpr std::string_view kExpertParallelism = "there are no mixtures of experts, and no axis for them";
+constexpr auto kAbsent = std::to_array<Absent>({
+    {"context_parallel", kContextParallelism},
+    {"context_parallel_size", kContextParallelism},
+    {"cp", kContextParallelism},
+    {"cp_size", kContextParallelism},
+    {"ring_attention", kContextParallelism},
+    {"expert_model_parallel_size", kExpertParallelism},
+    {"expert_parallel_size", kExpertParallelism},
+    {"num_experts", kExpertParallelism},
+});
+
 // What keys were called before.
 struct Renamed {
   std::string_view before;
@@ -244,6 +263,9 @@ std::optional<std::string> suggestion(std::string_view name) {
   if (std::find(names.begin(), names.end(), wanted) != names.end()) return wanted;
   if (std::find(leaves.begin(), leaves.end(), leaf) != leaves.end()) return key_of_leaf(leaf);
   if (const Foreign* foreign = find_foreign(leaf)) return spelled(*foreign);
+  // "zero_optimization.stage": what it is in says more than its own name.
+  if (dot != std::string::npos)
+    if (const Foreign* foreign = find_foreign(wanted.substr(0, wanted.find('.')))) return spelled(*foreign);
   // First what is near in the section that was named; the section itself makes nothing near.
   const std::string section = wanted.substr(0, dot == std::string::npos ? 0 : dot);
   std::vector<std::string> neighbours;
@@ -443,10 +465,21 @@ std::optional<std::string> meant_value(const Key& key, const std::string& given)
 std::optional<std::string> foreign_name(std::string_view name) {
   const Foreign* foreign = find_foreign(normalised(name));
   if (foreign == nullptr) return std::nullopt;
-  return spelled(*foreign);
+  std::string value(foreign->value);
+  std::erase(value, '"');
+  return fmt::format("{}{}{}", foreign->key, value.empty() ? "" : "=", value);
+}
+
+std::optional<std::string> why_absent(std::string_view name) {
+  const std::string wanted = normalised(name);
+  const std::string leaf = wanted.substr(wanted.rfind('.') + 1);
+  for (const Absent& absent : kAbsent)
+    if (absent.name == leaf) return std::string(absent.what);
+  return std::nullopt;
 }
 
 std::string hint_for(std::string_view name) {
+  if (const auto why = why_absent(name)) return "; " + *why;
   if (const auto found = suggestion(name)) return "; did you mean " + *found + "?";
   return {};
 }
