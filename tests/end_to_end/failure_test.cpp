@@ -154,6 +154,12 @@ TEST_F(NotFinite, OfAnAsynchronousPipelineIsSavedWhenItIsDrained) {
     EXPECT_LE(step, bad + 3);
     const auto lines = metrics("run");
     EXPECT_EQ(lines.size(), static_cast<std::size_t>(bad - 1));
+    // However often it is resumed and goes bad again, what was saved before stays.
+    const Finished bad_again = run({"train", "--resume", "run", "--output.keep=1"});
+    EXPECT_EQ(bad_again.code, 1) << bad_again.err;
+    EXPECT_EQ(names_in("run/checkpoints").front(), saved.front());
+    EXPECT_EQ(names_in("run/checkpoints").size(), 2U);
+    std::filesystem::remove_all(folder() / "run/checkpoints" / names_in("run/checkpoints").back());
     expect_part(done({"train", "--resume", "run", "--train.steps=" + std::to_string(step)}).out, "nothing to do");
   }
 }

@@ -158,39 +158,81 @@ TEST(CompressedMeshes, BucketsThatReadOtherBuckets) {
     SCOPED_TRACE(bucket);
     plain.parallel.bucket = bucket;
     for (const char* mesh : {"h=2,w=2", "h=3,w=2"})
-      EXPECT_NO_THROW(train::compile(over_mesh(compressed(plain, "int8"), fmt::format("dp=2,{}", mesh)),
-                                     train::Registry{}, {}));
+      EXPECT_NO_THROW(
+          train::compile(over_mesh(compressed(plain, "int8"), fmt::format("dp=2,{}", mesh)), train::Registry{}, {}));
   }
 }
 
-// A rank has all terms of the shards of a parameter that is annotated over dp, and nothing of it is compressed. While
-// the others warm up, all are updated as without compression; fp16's loss scale would show in a factor of thousands.
-TEST(CompressedMeshes, ParametersShardedOverData) {
+// A rank has all terms of the shards of a parameter that is annotated over dp, and of parameters that then read whole
+// rows; nothing of these is compressed. While the others warm up, all are updated as without compression; fp16's loss
+// scale would show in a factor of thousands.
+void expect_annotated_to_train(const train::Config& model, const std::map<std::string, std::string>& sharding,
+                               const std::string& mesh, bool sequence = false) {
   for (const auto& [kind, optimizer] : {std::pair{"topk:0.2", "sgd"}, {"onebit", "sgd"}, {"onebit", "adamw"}})
-    for (const char* precision : {"f32", "fp16"})
-      for (const char* mesh : {"dp=2", "dp=2,tp=2"}) {
-        SCOPED_TRACE(fmt::format("{} {} {} {}", kind, optimizer, precision, mesh));
-        train::Config plain = compressed(small_model("llama"), "none");
-        plain.train.optimizer = optimizer;
-        if (std::string(optimizer) == "adamw") plain.train.lr = 1e-3;
-        plain.train.precision = precision;
-        plain.train.clip = 0;  // replicas that compress momenta clip their own gradients
-        train::Config sharded = over_mesh(plain, mesh);
-        sharded.parallel.compress = kind;
-        sharded.parallel.compress_warmup = 4;
-        sharded.parallel.sharding = {{"*.attn.o.weight", "out:dp"}, {"*.mlp.up.weight", "in:dp"}};
-        if (std::string(mesh) != "dp=2") sharded.parallel.sharding["*.mlp.gate.weight"] = "out:tp";
-        Trained one(over_mesh(plain, "dp=2"));
-        Trained many(sharded);
-        for (Trained* trained : {&one, &many}) trained->train(4);
-        expect_equal_training(one, many, std::string(precision) == "f32" ? 2e-5 : 5e-3);
-        // Compressed, with limits of the norm.
-        sharded.train.clip = 0.5;
-        sharded.parallel.compress_warmup = 1;
-        Trained compressed(sharded);
-        compressed.train(6);
-        EXPECT_LT(compressed.losses().back(), compressed.losses().front());
-      }
+    for (const std::string precision : {"f32", "fp16"}) {
+      SCOPED_TRACE(fmt::format("{} {} {} {}", kind, optimizer, precision, mesh));
+      train::Config plain = model;
+      plain.train.optimizer = optimizer;
+      plain.train.lr = plain.train.optimizer == train::Optimizer::adamw ? 1e-3 : 0.05;
+      plain.train.precision = precision;
+      plain.train.clip = 0;  // replicas that compress momenta clip their own gradients
+      train::Config sharded = over_mesh(plain, mesh);
+      sharded.parallel.sequence = sequence;
+      sharded.parallel.compress = kind;
+      sharded.parallel.compress_warmup = 4;
+      sharded.parallel.sharding = sharding;
+      Trained one(over_mesh(plain, "dp=2"));
+      Trained many(sharded);
+      for (Trained* trained : {&one, &many}) trained->train(4);
+      expect_equal_training(one, many, precision == "f32" ? 2e-5 : 5e-3);
+      // The norm is limited as without the annotation, but for what differs among the ranks.
+      const auto limited = [&](bool annotated, std::int64_t warmup) {
+        train::Config c = sharded;
+        c.train.clip = 0.01;
+        if (c.train.optimizer != train::Optimizer::adamw) c.train.lr = 0.3;
+        c.parallel.compress_warmup = warmup;
+        if (!annotated) c = over_mesh(c, "dp=2");
+        if (!annotated) c.parallel.sequence = false;
+        if (!annotated) c.parallel.sharding.clear();
+        Trained trained(c);
+        trained.train(6);
+        return trained.losses();
+      };
+      const std::vector<double> own = limited(true, 6), expected = limited(false, 6);
+      for (std::size_t s = 0; s < own.size(); ++s) EXPECT_NEAR(own[s], expected[s], 1e-2 * expected[s]) << "step " << s;
+      EXPECT_NEAR(limited(true, 1).back(), own.back(), 0.2 * own.back());  // compressed, too
+    }
+}
+
+TEST(CompressedMeshes, ParametersShardedOverData) {
+  expect_annotated_to_train(small_model("llama"), {{"*.attn.o.weight", "out:dp"}, {"*.mlp.up.weight", "in:dp"}},
+                            "dp=2");
+}
+
+// Their gradients are summed over tp before.
+TEST(CompressedMeshes, ParametersShardedOverDataNextToOthers) {
+  train::Config model = small_model("llama");
+  model.model.context = 20;
+  train::resolve_model(model, model.model.vocab);
+  for (const bool sequence : {false, true})
+    expect_annotated_to_train(
+        model, {{"*.mlp.gate.weight", "out:tp"}, {"*.attn_norm.weight", "0:dp"}, {"*.mlp.up.weight", "in:dp"}},
+        "dp=2,tp=2", sequence);
+}
+
+TEST(CompressedMeshes, ATableShardedOverData) {
+  for (const char* sharding : {"vocab:dp", "in:dp"})
+    expect_annotated_to_train(small_model("llama"), {{"embed.weight", sharding}}, "dp=2");
+}
+
+// And over h.
+TEST(CompressedMeshes, ConvolutionsShardedOverData) {
+  train::Config model = small_model("convnet");
+  model.model.image = 13;
+  model.model.width = 8;
+  train::resolve_model(model, model.model.vocab);
+  for (const char* mesh : {"dp=2", "dp=2,h=2"})
+    expect_annotated_to_train(model, {{"blocks.1.conv.weight", "out:dp"}}, mesh);
 }
 
 // A stage of activations alone has no gradients to send, and takes part in the sum that gives the others their norm.

@@ -191,4 +191,14 @@ TEST_F(Saved, WhatIsThereStaysUntilTheNextIsWhole) {
   EXPECT_EQ(in_folder("kept"), t.values(kWeight)[0]);
 }
 
+TEST_F(Saved, NothingIsLoadedWithinAStep) {
+  tri::Trainer{Tiny{}, data(), options("few", 2)}.run();
+  tri::Trainer t = trainer(options("", 4));
+  t.on_step([&](const tri::Metrics&) {
+    t.load(folder_.path("few"));
+    return tri::Next::go;
+  });
+  EXPECT_THROW(t.run(), tri::Error);
+}
+
 }  // namespace

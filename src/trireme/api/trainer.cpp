@@ -68,6 +68,18 @@ std::vector<std::string> unread(const train::Trainer& trainer) {
 
 }  // namespace
 
+namespace {
+
+struct WithinCallback {
+  bool& flag;
+  explicit WithinCallback(bool& of) : flag(of) { flag = true; }
+  ~WithinCallback() { flag = false; }
+  WithinCallback(const WithinCallback&) = delete;
+  WithinCallback& operator=(const WithinCallback&) = delete;
+};
+
+}  // namespace
+
 struct Trainer::Impl {
   train::Registry registry;
   std::function<Next(const Metrics&)> callback;
@@ -76,6 +88,7 @@ struct Trainer::Impl {
   bool started = false;
   std::int64_t seen = 0;      // the last step that the callback was given
   std::exception_ptr thrown;  // by it
+  bool in_callback = false;
 
   template <class M>
   Impl(train::Registry r, const M& model, const Data& data, const TrainOptions& options, const Plan& plan)
@@ -90,6 +103,7 @@ struct Trainer::Impl {
     o.request = [this](const Metrics& m) {
       if (m.step <= seen || !callback) return train::Request::none;
       seen = m.step;
+      const WithinCallback within(in_callback);
       try {
         return callback(m) == Next::stop ? train::Request::stop : train::Request::none;
       } catch (...) {
@@ -190,6 +204,10 @@ std::optional<double> Trainer::evaluate(std::int64_t batches) {
 void Trainer::save(const std::string& folder) { impl_->ready().save(folder); }
 
 void Trainer::load(const std::string& folder) {
+  if (impl_->in_callback)
+    refuse(
+        "load within on_step: the batches of other steps are on their way; return Next::stop, load when run() has "
+        "ended, and run again");
   if (!impl_->ready().load(folder)) refuse("there is no checkpoint in {}", folder);
   impl_->seen = 0;  // the callback is given what follows, which may be steps that it has had before
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "trireme/core/error.h"
@@ -18,6 +19,18 @@ using ir::Node;
 using ir::StateId;
 using ir::ValueId;
 using Axes = std::vector<std::string>;
+
+namespace {
+
+// Of an optimizer's op, whose first operands are the parameter and its gradient.
+std::optional<std::size_t> clip_operand(const ir::OpDef& op) {
+  const auto clip =
+      std::find_if(op.operands.begin(), op.operands.end(), [](const auto& operand) { return operand.name == "clip"; });
+  if (clip == op.operands.end()) return std::nullopt;
+  return static_cast<std::size_t>(clip - op.operands.begin());
+}
+
+}  // namespace
 
 GradientSums::GradientSums(ir::Module& module, const std::string& graph, const std::string& axis, bool stages_apart)
     : module_(module),
@@ -51,17 +64,19 @@ GradientSums::GradientSums(ir::Module& module, const std::string& graph, const s
   }
   other_axes_ = sharding_axes(module.mesh, axis);
   if (clip_.op == nullptr) fail("the update does not look at the gradients' norm");
-  find_shards();
+  find_ready();
 }
 
-void GradientSums::find_shards() {
+void GradientSums::find_ready() {
   const ir::Graph& old = rebuild_.old();
+  std::set<std::string> summed;
+  for (const Sum& sum : sums_) summed.insert(sum.parameter);
   for (const ir::State& state : module_.states) {
-    if (!state.trained || !is_sharded_over(state, axis_)) continue;
-    const StateId gradient = module_.find_state(gradient_name(state.name));
+    const StateId gradient = state.trained ? module_.find_state(gradient_name(state.name)) : kNone;
+    if (gradient == kNone || summed.contains(state.name)) continue;
     for (const Node& node : old.nodes)
-      if (node.op->name == "sum_squares" && gradient != kNone && old.value(node.inputs.front()).state == gradient)
-        shards_.push_back({state.name, rebuild_.mapped(node.inputs.front())});
+      if (clip_operand(*node.op) && old.value(node.inputs.front()).state == module_.find_state(state.name))
+        ready_.push_back({state.name, node, rebuild_.mapped(node.inputs[1]), is_sharded_over(state, axis_)});
   }
 }
 
@@ -124,6 +139,24 @@ bool is_sharded_over(const ir::State& state, const std::string& axis) {
                      [&](const Axes& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); });
 }
 
+std::set<std::string> parameters_summed_over(const ir::Module& module, const ir::Graph& graph,
+                                             const std::string& axis) {
+  std::set<std::string> names;
+  std::map<ValueId, StateId> gradients;  // as they are and after sums over other axes
+  for (const Node& node : graph.nodes) {
+    if (node.op->name != ops::kAllReduce) continue;
+    const ir::ValueInfo& term = graph.value(node.inputs.front());
+    if (term.kind == ir::ValueInfo::Kind::state) gradients[node.inputs.front()] = term.state;
+    const auto gradient = gradients.find(node.inputs.front());
+    if (gradient == gradients.end()) continue;
+    gradients[node.outputs.front()] = gradient->second;
+    if (node.attributes.text("axis") != axis) continue;
+    for (const ir::State& state : module.states)
+      if (state.trained && module.state(gradient->second).name == gradient_name(state.name)) names.insert(state.name);
+  }
+  return names;
+}
+
 std::vector<std::string> sharding_axes(const ir::Mesh& mesh, const std::string& axis) {
   std::vector<std::string> axes;
   for (const ir::Mesh::Axis& other : mesh.axes)
@@ -182,20 +215,22 @@ ValueId GradientSums::local_clip() {
   if (local_clip_ != kNone) return local_clip_;
   // Squares of shards are summed over the ranks that have the others.
   std::map<std::string, std::vector<ValueId>> squares;  // by the other axes that shard them
-  const auto add_square = [&](const std::string& parameter, ValueId own) {
+  const auto add_square = [&](const std::string& parameter, ValueId own, int on_ranks) {
     Axes sharded;
     for (const Axes& axes : module_.state(module_.find_state(parameter)).sharding.dims)
       std::copy_if(axes.begin(), axes.end(), std::back_inserter(sharded),
                    [&](const std::string& axis) { return axis != axis_; });
+    const ValueId square = add("sum_squares", {own}, {}, parameter + ".own").front();
     squares[fmt::format("{}", fmt::join(sharded, "+"))].push_back(
-        add("sum_squares", {own}, {}, parameter + ".own").front());
+        on_ranks == 1 ? square : scaled(square, 1.0 / on_ranks, parameter + ".own.share"));
   };
   std::set<ValueId> counted;  // in the norm of all gradients: of what several stages have, one stage's
   for (const Node& node : rebuild_.old().nodes)
     if (node.op->name == "sum_squares") counted.insert(node.inputs.front());
   for (const Sum& sum : sums_)
-    if (counted.contains(sum.node.outputs.front())) add_square(sum.parameter, sum.own);
-  for (const Shard& shard : shards_) add_square(shard.parameter, shard.own);
+    if (counted.contains(sum.node.outputs.front())) add_square(sum.parameter, sum.own, 1);
+  for (const Ready& ready : ready_)
+    if (counted.contains(ready.update.inputs[1])) add_square(ready.parameter, ready.own, ready.sharded ? 1 : parts_);
   std::vector<ValueId> totals;
   for (const auto& [axes, terms] : squares) {
     const ValueId sum = add("add_n", terms, {}, "own_square").front();
@@ -243,19 +278,23 @@ ValueId GradientSums::masked(const std::string& parameter, ValueId value) {
   return add("mul", {value, keep}, {}, label + ".masked").front();
 }
 
+ValueId GradientSums::scaled(ValueId scalar, double by, const std::string& label) {
+  return add("weighted_sum", {kNone, scalar, kNone, kNone}, {{"b_weight", by}, {"shape", dims({})}}, label).front();
+}
+
+void GradientSums::scale_ready() {
+  if (clips_ || ready_.empty() || local_clip() == kNone) return;
+  const ValueId mean = scaled(all_reduce(local_clip_, "own_clip.sum"), 1.0 / parts_, "own_clip.mean");
+  for (const Ready& ready : ready_)
+    replace(ready.update, [this, node = ready.update, mean] {
+      std::vector<ValueId> inputs = rebuild_.mapped(node.inputs);
+      inputs[*clip_operand(*node.op)] = mean;
+      rebuild_.add_like(node, std::move(inputs));
+    });
+}
+
 void GradientSums::finish() {
-  if (!clips_ && !shards_.empty() && local_clip() != kNone)
-    for (const Shard& shard : shards_) {
-      const Node& node = update_of(shard.parameter);
-      replace(node, [this, node] {
-        std::vector<ValueId> inputs = rebuild_.mapped(node.inputs);
-        const auto& operands = node.op->operands;
-        const auto clip =
-            std::find_if(operands.begin(), operands.end(), [](const auto& o) { return o.name == "clip"; });
-        inputs[static_cast<std::size_t>(clip - operands.begin())] = local_clip_;
-        rebuild_.add_like(node, std::move(inputs));
-      });
-    }
+  scale_ready();
   for (const Node& node : rebuild_.old().nodes) {
     if (const auto by = replaced_.find(node.outputs.front()); by != replaced_.end()) {
       by->second();

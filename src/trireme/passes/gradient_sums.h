@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,12 +49,12 @@ class GradientSums {
   // The new contents of a state, given by its value; it stays as it was after a bad step.
   void keep(ir::ValueId state, ir::ValueId fresh);
 
-  // How much each rank must scale its own terms, and its shards of gradients that are sharded over the axis, so that
-  // the norm of all is expected to be at most the update's limit: its own norm is held to the limit over √N. Takes the
-  // loss scale off too. kNone: not at all.
+  // How much each rank must scale its own terms so that the norm of all gradients is expected to be at most the
+  // update's limit: its own norm is held to the limit over √N, with its share of the gradients that need no sum. Takes
+  // the loss scale off too. kNone: not at all.
   ir::ValueId local_clip();
-  // The update scales no gradient any more, by itself: those that are sharded over the axis are scaled by the local
-  // clip.
+  // The update scales no gradient any more, by itself. Those that need no sum, being sharded over the axis or whole on
+  // every rank, are scaled by the mean of the ranks' clips.
   void drop_clip() { clips_ = false; }
   // The node of the old graph that makes a parameter anew.
   const ir::Node& update_of(const std::string& parameter) const;
@@ -70,13 +71,17 @@ class GradientSums {
   void finish();
 
  private:
-  // A gradient that is sharded over the axis: each rank has all terms of its shard.
-  struct Shard {
+  // A gradient that is not summed over the axis.
+  struct Ready {
     std::string parameter;
+    ir::Node update;
     ir::ValueId own;  // in the fresh graph
+    bool sharded;     // or whole on every rank
   };
 
-  void find_shards();
+  void find_ready();
+  void scale_ready();
+  ir::ValueId scaled(ir::ValueId scalar, double by, const std::string& label);
   std::int64_t other_ranks() const;
   ir::ValueId sum_over(const std::string& axes, ir::ValueId value, const std::string& label);
   ir::StateId add_state(ir::State state);
@@ -89,7 +94,7 @@ class GradientSums {
   std::vector<std::string> other_axes_ = {};  // of the mesh
   Rebuild rebuild_;
   std::vector<Sum> sums_;
-  std::vector<Shard> shards_;
+  std::vector<Ready> ready_;
   std::map<ir::ValueId, std::function<void()>> replaced_;  // by the first output of nodes of the old graph
   std::vector<std::pair<ir::ValueId, ir::ValueId>> kept_;
   ir::ValueId unit_ = ir::kNone;
@@ -99,6 +104,8 @@ class GradientSums {
 };
 
 bool is_sharded_over(const ir::State& state, const std::string& axis);
+// Names of the parameters whose gradients a graph sums over an axis.
+std::set<std::string> parameters_summed_over(const ir::Module& module, const ir::Graph& graph, const std::string& axis);
 // The axes other than `axis` along which ranks have other shards of a gradient. Not pp: another stage has other
 // gradients.
 std::vector<std::string> sharding_axes(const ir::Mesh& mesh, const std::string& axis);

@@ -21,11 +21,13 @@ std::string own_name(std::string_view parameter) { return std::string(parameter)
 
 void own_momenta(ir::Module& module, const std::string& axis) {
   ir::Graph& init = module.graph("init");
+  const std::set<std::string> summed = parameters_summed_over(module, module.graph("update"), axis);
   for (std::size_t s = 0; s < module.states.size(); ++s) {
     ir::State& state = module.states[s];
     if (state.category != ir::Category::optimizer || !state.name.ends_with(kMomentum)) continue;
-    if (is_sharded_over(state, axis)) continue;  // each rank has all terms of its shard
-    state.name = own_name(std::string_view(state.name).substr(0, state.name.size() - kMomentum.size()));
+    const std::string parameter = state.name.substr(0, state.name.size() - kMomentum.size());
+    if (!summed.contains(parameter)) continue;  // each rank has all terms of what it updates
+    state.name = own_name(parameter);
     const std::int64_t elements = state.type.elements();
     state.type.shape = {1, elements};
     const std::vector<std::string> others = sharding_axes(module.mesh, axis);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <limits>
 #include <utility>
 
 namespace trireme::train {
@@ -64,6 +65,11 @@ void CheckpointWriter::hold_all() {
 void CheckpointWriter::release_all() {
   for (const SavedShard& shard : shards_)
     for (const ir::StateId state : shard.states) session_.rank(shard.rank).held().release(state);
+}
+
+void CheckpointWriter::keep_all() {
+  wait();
+  keep_ = std::numeric_limits<std::int64_t>::max();
 }
 
 void CheckpointWriter::wait() {

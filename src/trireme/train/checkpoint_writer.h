@@ -39,6 +39,8 @@ class CheckpointWriter {
 
   // Begins the checkpoint that `manifest` describes, of the state as it is now. Waits first for the one before.
   void start(io::CheckpointManifest manifest);
+  // From here on older checkpoints stay, however many there are. Waits for what is being written.
+  void keep_all();
   bool busy() const { return !worker_.idle(); }
   void wait();
   // Those finished since the last call.

@@ -125,6 +125,8 @@ Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
   if (session_->row_ranks() == 0) outcome.losses.resize(outcome.losses.size() + static_cast<std::size_t>(taken));
   if (!went_bad.empty()) {
     log_last();
+    // The last one from before it may be the last that is worth going on from.
+    if (writer_) writer_->keep_all();
     throw BadStep(went_bad + (writer_ ? save_at_failure(outcome, "the state after the last update of each") : ""));
   }
   last.step = step_;
