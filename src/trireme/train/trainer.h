@@ -214,7 +214,7 @@ class Trainer {
     std::int64_t step = 0;
     std::uint64_t changes = 0;  // of the session then
   };
-  bool went_back_ = false;  // another state was loaded than that which the run's folder ends with
+  bool went_back_ = false;           // another state was loaded than that which the run's folder ends with
   std::optional<Saved> last_saved_;  // in the run's own folder
   std::size_t recorded_ = 0;         // algorithms that were found recorded
   std::string algorithms_text_;      // those in use
