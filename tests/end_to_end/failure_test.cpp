@@ -319,6 +319,31 @@ TEST_F(FullDisk, OldCheckpointsBehindALinkMakeRoomToo) {
   EXPECT_EQ(state("run", 6), state("whole", 6));
 }
 
+// One that is damaged goes before any that is good, and also where only one of these is left.
+TEST_F(FullDisk, DamagedCheckpointsMakeRoomFirst) {
+  if (!mount_disk("4m")) GTEST_SKIP() << "this user may not mount";
+  const std::vector<std::string> run = {"train",
+                                        "tiny.toml",
+                                        "--output.dir=disk/run",
+                                        "--output.keep=2",
+                                        "--output.checkpoint_every=1",
+                                        "--train.decay_steps=6"};
+  std::vector<std::string> some = run, all = run;
+  some.emplace_back("--train.steps=3");
+  done(some);
+  for (const fs::directory_entry& file : fs::directory_iterator(folder() / "disk/run/checkpoints" / step_name(3)))
+    if (file.path().extension() == ".safetensors") {
+      std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+      bytes.seekp(static_cast<std::streamoff>(file.file_size()) - 5);
+      bytes.put('X');
+    }
+  fill(state("disk/run", 2).size() / 2);
+  all.insert(all.end(), {"--resume", "--train.steps=6", "--output.keep=1"});
+  const Finished f = done(all);
+  expect_part(f.err, "the checkpoint of step 3 made room");
+  EXPECT_EQ(names_in("disk/run/checkpoints").back(), step_name(6));
+}
+
 TEST_F(FullDisk, BeforeAnythingStarts) {
   if (!mount_disk("64k")) GTEST_SKIP() << "this user may not mount";
   fill(0);

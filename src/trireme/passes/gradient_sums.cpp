@@ -285,12 +285,24 @@ ValueId GradientSums::scaled(ValueId scalar, double by, const std::string& label
 void GradientSums::scale_ready() {
   if (clips_ || ready_.empty() || local_clip() == kNone) return;
   const ValueId mean = scaled(all_reduce(local_clip_, "own_clip.sum"), 1.0 / parts_, "own_clip.mean");
-  for (const Ready& ready : ready_)
+  std::set<ValueId> gradients;
+  for (const Ready& ready : ready_) {
+    gradients.insert(ready.update.inputs[1]);
     replace(ready.update, [this, node = ready.update, mean] {
       std::vector<ValueId> inputs = rebuild_.mapped(node.inputs);
       inputs[*clip_operand(*node.op)] = mean;
       rebuild_.add_like(node, std::move(inputs));
     });
+  }
+  // The norm is that of what the parameters follow, without the loss scale.
+  for (const Node& node : rebuild_.old().nodes)
+    if (node.op->name == "sum_squares" && gradients.contains(node.inputs.front()))
+      replace(node, [this, node, mean] {
+        const ValueId square = rebuild_.add_like(node, rebuild_.mapped(node.inputs)).front();
+        const std::string label = rebuild_.fresh().value(square).name;
+        rebuild_.map(node.outputs.front(),
+                     add("mul", {add("mul", {square, mean}, {}, label).front(), mean}, {}, label).front());
+      });
 }
 
 void GradientSums::finish() {

@@ -96,11 +96,13 @@ void prune_checkpoints(const fs::path& run, std::int64_t step, std::int64_t keep
 }
 
 std::vector<std::int64_t> make_room(const fs::path& run, std::int64_t step, std::span<const std::int64_t> broken) {
-  std::vector<std::int64_t> good = checkpoint_steps(run), gone;
-  std::erase_if(good, [&](std::int64_t other) {
-    return other >= step || std::find(broken.begin(), broken.end(), other) != broken.end();
-  });
-  if (good.size() < 2) return gone;
+  std::vector<std::int64_t> good = checkpoint_steps(run), bad = good, gone;
+  const auto is_broken = [&](std::int64_t other) {
+    return std::find(broken.begin(), broken.end(), other) != broken.end();
+  };
+  std::erase_if(good, [&](std::int64_t other) { return other >= step || is_broken(other); });
+  std::erase_if(bad, [&](std::int64_t other) { return !is_broken(other); });
+  if (good.empty()) return gone;
   // One is as large as the other, but for what says which step it is.
   constexpr std::uintmax_t kMore = 64 * 1024;
   std::uintmax_t needed = kMore;
@@ -112,11 +114,13 @@ std::vector<std::int64_t> make_room(const fs::path& run, std::int64_t step, std:
     const fs::space_info space = fs::space(run / "checkpoints", unknown);  // they may lie on a disk of their own
     return !unknown && space.available < needed;
   };
-  while (good.size() > 1 && lacks_room()) {
-    remove_checkpoint(checkpoint_folder(run, good.back()));
-    gone.push_back(good.back());
-    good.pop_back();
-  }
+  const auto remove_last = [&](std::vector<std::int64_t>& steps) {
+    remove_checkpoint(checkpoint_folder(run, steps.back()));
+    gone.push_back(steps.back());
+    steps.pop_back();
+  };
+  while (!bad.empty() && lacks_room()) remove_last(bad);
+  while (good.size() > 1 && lacks_room()) remove_last(good);
   return gone;
 }
 

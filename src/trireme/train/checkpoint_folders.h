@@ -24,8 +24,8 @@ void remove_checkpoint(const std::filesystem::path& folder);
 // too. (Later ones are broken ones that a resumed run has not come to yet.)
 void prune_checkpoints(const std::filesystem::path& run, std::int64_t step, std::int64_t keep,
                        std::span<const std::int64_t> broken = {});
-// Where their disk has no room for one more checkpoint: removes the oldest of those before `step` until it has, and
-// never the newest that is good. Gives the steps of those that are gone.
+// Where their disk has no room for one more checkpoint: removes those that are `broken`, and then the oldest before
+// `step`, until it has, and never the newest that is good. Gives the steps of those that are gone.
 std::vector<std::int64_t> make_room(const std::filesystem::path& run, std::int64_t step,
                                     std::span<const std::int64_t> broken = {});
 
