@@ -143,7 +143,7 @@ tri::Value masked_photographs(tri::Builder& b, const tri::Batch& in) {
     const tri::Builder k = b.scope("convs", i);
     x = relu(conv(k, x, 6, {.kernel = 3, .stride = 1 + i, .padding = 1}));
   }
-  const tri::Value predicted = linear(b.scope("out"), global_avg_pool(x), 1, {.deviation = 0.3});
+  tri::Value predicted = linear(b.scope("out"), global_avg_pool(x), 1, {.deviation = 0.3});
   if (in.predicting) return predicted;
   const tri::Value error = reshape(predicted, {predicted.shape()[0]}) - in["price"];
   return batch_mean(b, error * error);
@@ -197,7 +197,7 @@ TEST(OwnInputs, ConvolutionsHaveDilationAndGroups) {
     SCOPED_TRACE("dilation " + std::to_string(o.dilation) + ", groups " + std::to_string(o.groups));
     const auto model = [&](tri::Builder& b, const tri::Batch& in) {
       const tri::Value y = conv(b.scope("conv"), in["photo"], kOut, o);
-      const tri::Value flat = reshape(y, {y.shape()[0], y.shape()[1] * y.shape()[2] * y.shape()[3]});
+      tri::Value flat = reshape(y, {y.shape()[0], y.shape()[1] * y.shape()[2] * y.shape()[3]});
       if (in.predicting) return flat;
       const tri::Value error = linear(b.scope("out"), flat, 1) - reshape(in["price"], {flat.shape()[0], 1});
       return batch_mean(b, error * error);
