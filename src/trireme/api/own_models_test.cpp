@@ -127,6 +127,14 @@ Trained trained_by(tri::Trainer t) {
   return r;
 }
 
+tri::TrainOptions four_steps() {
+  tri::TrainOptions options = plain_sgd(4);
+  options.batch = 12;
+  options.lr = 0.005;
+  options.micro_batch = 3;
+  return options;
+}
+
 void expect_alike(const Trained& one, const Trained& sharded) {
   ASSERT_EQ(one.losses.size(), sharded.losses.size());
   for (std::size_t s = 0; s < one.losses.size(); ++s)
@@ -212,10 +220,7 @@ TEST(OwnModels, StagesAreCutAcrossSkips) {
   };
   Draw draw(1);
   const tri::Data data = DrawnModel(draw).data();
-  tri::TrainOptions options = plain_sgd(4);
-  options.batch = 12;
-  options.lr = 0.005;
-  options.micro_batch = 3;
+  const tri::TrainOptions options = four_steps();
   int number = 0;
   for (const tri::Model& model : {tri::Model(from_the_first), tri::Model(u_net)}) {
     const Trained one = trained_by(tri::Trainer{model, data, options});
@@ -273,10 +278,7 @@ TEST(OwnModels, WhatNobodyReadsIsLeftOut) {
   };
   Draw draw(1);
   const tri::Data data = DrawnModel(draw).data();
-  tri::TrainOptions options = plain_sgd(4);
-  options.batch = 12;
-  options.lr = 0.005;
-  options.micro_batch = 3;
+  const tri::TrainOptions options = four_steps();
   const Trained one = trained_by(tri::Trainer{model(false, false), data, options});
   for (const char* mesh : {"dp=1", "pp=2", "pp=3", "pp=2,dp=2"}) {
     SCOPED_TRACE(mesh);

@@ -16,6 +16,7 @@
 #include "trireme/cli/report.h"
 #include "trireme/core/aside.h"
 #include "trireme/core/error.h"
+#include "trireme/core/flag_scope.h"
 #include "trireme/core/text.h"
 #include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/ir/axes.h"
@@ -68,18 +69,6 @@ std::vector<std::string> unread(const train::Trainer& trainer) {
 
 }  // namespace
 
-namespace {
-
-struct WithinCallback {
-  bool& flag;
-  explicit WithinCallback(bool& of) : flag(of) { flag = true; }
-  ~WithinCallback() { flag = false; }
-  WithinCallback(const WithinCallback&) = delete;
-  WithinCallback& operator=(const WithinCallback&) = delete;
-};
-
-}  // namespace
-
 struct Trainer::Impl {
   train::Registry registry;
   std::function<Next(const Metrics&)> callback;
@@ -103,7 +92,7 @@ struct Trainer::Impl {
     o.request = [this](const Metrics& m) {
       if (m.step <= seen || !callback) return train::Request::none;
       seen = m.step;
-      const WithinCallback within(in_callback);
+      const FlagScope within(in_callback);
       try {
         return callback(m) == Next::stop ? train::Request::stop : train::Request::none;
       } catch (...) {

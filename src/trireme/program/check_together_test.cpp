@@ -113,7 +113,7 @@ TEST_F(Together, SwappedCollectivesOfOneTypeAreNamed) {
   EXPECT_NE(why({bucket}, {swapped}).find("makes 'h' of micro-batch 0"), std::string::npos);
 }
 
-// Of operands alike, one role makes a value more.
+// Of the same operands one role makes one value more.
 TEST_F(Together, CollectivesThatMakeOtherNumbersOfValuesAreNamed) {
   const Program one = program({reduce("g", "dp", {4})});
   Program more = one;

@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "trireme/core/error.h"
+#include "trireme/core/flag_scope.h"
 #include "trireme/train/culprit.h"
 #include "trireme/train/loader_depth.h"
 #include "trireme/train/schedule.h"
@@ -104,13 +105,7 @@ Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
         std::any_of(loaders.begin(), loaders.end(), [](data::Loader* l) { return !l->wait(kStepsToDrain); });
     return lost || requested_ != Request::none || (leads() && (out_of_time() || checkpoint_is_late()));
   };
-  struct OwnPace {
-    bool& flag;
-    explicit OwnPace(bool& of) : flag(of) { flag = true; }
-    ~OwnPace() { flag = false; }
-    OwnPace(const OwnPace&) = delete;
-    OwnPace& operator=(const OwnPace&) = delete;
-  } own_pace(at_own_pace_);
+  const FlagScope own_pace(at_own_pace_);
   const std::int64_t taken = session_->run(
       {.first = first,
        .count = count,
