@@ -63,7 +63,8 @@ class TRIREME_API Builder {
   Builder scope(const std::string& name) const;
   Builder scope(const std::string& name, int index) const;
   // This scope for a layer that is meant to use the parameters another one has made here. Without it, a second layer in
-  // one scope is refused: it would share them by accident.
+  // one scope is refused: it would share them by accident. A batch norm cannot share: its running statistics are of one
+  // layer's inputs.
   Builder shared() const;
 
   // A trained parameter, f32. Asking again for the same name gives the same parameter (the shapes must agree): that is

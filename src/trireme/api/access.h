@@ -49,6 +49,8 @@ struct Access {
   static Builder shared(const Builder& from) { return wrap({from.impl_->builder, from.impl_->taken, true}); }
   // Refuses a scope in which another layer has its parameters.
   static const ir::Builder& take(const Builder& handle, const char* layer);
+  // Of a layer that keeps statistics of its own inputs: refuses a shared scope too.
+  static const ir::Builder& take_alone(const Builder& handle, const char* layer);
   static const ir::Builder& unwrap(const Builder& handle);
 
   static const train::Registry& unwrap(const Registry& registry) { return registry.impl_->registry; }

@@ -108,7 +108,7 @@ Value rms_norm(const Builder& b, const Value& x, double eps) {
   return out(models::rms_norm(Access::take(b, "rms_norm"), in(x), eps));
 }
 Value batch_norm(const Builder& b, const Value& x, double momentum, double eps) {
-  return out(models::batch_norm(Access::take(b, "batch_norm"), in(x), momentum, eps));
+  return out(models::batch_norm(Access::take_alone(b, "batch_norm"), in(x), momentum, eps));
 }
 Value dropout(const Builder& b, const Value& x, double p) { return out(models::dropout(in(b), in(x), p)); }
 

@@ -42,6 +42,16 @@ const ir::Builder& Access::take(const Builder& handle, const char* layer) {
   return builder;
 }
 
+const ir::Builder& Access::take_alone(const Builder& handle, const char* layer) {
+  const ir::Builder& builder = unwrap(handle);
+  if (handle.impl_->shared && handle.impl_->taken->contains(builder.path()))
+    refuse(
+        "{} in scope '{}': the running statistics there are another layer's, and two layers cannot both update them; "
+        "give each a scope of its own, or share a norm that has none, as layer_norm and rms_norm",
+        layer, builder.path());
+  return take(handle, layer);
+}
+
 Builder Builder::scope(const std::string& name) const {
   return Access::moved(*this, Access::unwrap(*this).scope(name));
 }

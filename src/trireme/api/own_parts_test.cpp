@@ -312,6 +312,13 @@ TEST_F(OwnParts, AScopeThatIsUsedTwiceByAccidentIsRefused) {
   expect_part(refusal([&] { parameters(two("a", "a", false)); }), "linear in scope 'a'");
 }
 
+TEST_F(OwnParts, ABatchNormThatIsSharedIsRefused) {
+  const Small twice{[](tri::Builder& b, const tri::Value& x) {
+    return batch_norm(b.scope("bn").shared(), batch_norm(b.scope("bn"), x));
+  }};
+  expect_part(refusal([&] { tri::Trainer(twice, in_memory(), few()); }), "batch_norm in scope 'bn'");
+}
+
 TEST_F(OwnParts, ABatchThatHasNoImagesSaysSo) {
   const auto model = [](tri::Builder& b, const tri::Batch& in) {
     return cross_entropy(b, linear(b.scope("out"), in.images, 3), in.labels);
