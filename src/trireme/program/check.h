@@ -17,7 +17,8 @@ struct CheckReport {
 //     buffer writes no more than that; the whole may be read again when something has written it, such as an
 //     all-gather;
 //   - any two instructions that touch the same bytes of a tier, one of them writing, are ordered by a stream or an
-//     event. Copies to and from the disk are ordered by their own events alone (program/happens_before.h);
+//     event. Copies to and from the disk and sends to other stages are not ordered by their stream, but by events alone
+//     (program/happens_before.h);
 //   - every event waited for is recorded, once, and the waits have no cycle;
 //   - states lie inside the persistent state of their tier, no two of them share bytes, and no other buffer lies there.
 //     They are written with values that lowering declares to be their contents, in whole when the program ends, and

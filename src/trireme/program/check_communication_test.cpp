@@ -135,6 +135,41 @@ TEST_F(Communication, MessagesBetweenStagesAreNotOnTheComputeStream) {
             "0) on stream 7: messages of one group have one stream");
 }
 
+// On GPUs that share memory the second receiver may take its message first, and its event says nothing of the other.
+TEST_F(Communication, AMessageToOneStageSaysNothingOfOneToAnother) {
+  const BufferId x = buffer("x", 0);
+  const BufferId y = buffer("y", 64);
+  input(x);
+  input(y).records = 0;
+  const auto send = [&](BufferId from, const char* name, std::size_t offset, std::int64_t to, std::int32_t records) {
+    Instruction& i = launch("send", {from}, buffer(name, offset), kSendGradientStream);
+    i.kind = Instruction::Kind::send;
+    i.waits = {0};
+    i.records = records;
+    i.attributes.set("channel", std::string("gradient"));
+    i.attributes.set("from", std::int64_t{2});
+    i.attributes.set("to", to);
+  };
+  send(x, "x left", 128, 1, 1);
+  send(y, "y left", 192, 0, 2);
+  input(x).waits = {2};
+  EXPECT_EQ(message(),
+            "instruction 2 (send 'x left', micro-batch 0) and instruction 4 (input 'x', micro-batch 0) touch the same "
+            "bytes, but nothing orders them");
+  p.instructions.back().waits = {1};
+  EXPECT_EQ(message(), "sound");
+  // To one stage they are taken in order.
+  p.instructions.back().waits = {2};
+  p.instructions[3].attributes.set("to", std::int64_t{1});
+  EXPECT_EQ(message(), "sound");
+  // Their stream does not wait for them either.
+  p.instructions.pop_back();
+  p.instructions[3].outputs.front().buffer = p.instructions[2].outputs.front().buffer;
+  EXPECT_EQ(message(),
+            "instruction 2 (send 'x left', micro-batch 0) and instruction 3 (send 'y left', micro-batch 0) touch the "
+            "same bytes, but nothing orders them");
+}
+
 TEST_F(Communication, TheDiskTakesAndGivesWholePages) {
   const BufferId x = buffer("x", 0);
   const BufferId there = page("there", kDiskTier, 0);

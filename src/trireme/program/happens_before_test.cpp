@@ -10,7 +10,7 @@
 namespace trireme::program {
 namespace {
 
-// Programs by hand: pages, loads of states on the disk, and launches.
+// Programs by hand: pages, loads of states on the disk, messages and launches.
 class HappensBeforeTest : public ::testing::Test {
  protected:
   BufferId page(const std::string& name, int tier = 0) {
@@ -43,6 +43,18 @@ class HappensBeforeTest : public ::testing::Test {
     i.inputs = {{from, type}};
     i.outputs = {{to, type}};
     return add(std::move(i), kLoadStream, {}, records);
+  }
+
+  std::size_t send(BufferId from, std::int64_t to, std::int32_t records) {
+    Instruction i;
+    i.kind = Instruction::Kind::send;
+    i.op = &registry.at("send");
+    i.attributes.set("channel", std::string("gradient"));
+    i.attributes.set("from", std::int64_t{2});
+    i.attributes.set("to", to);
+    i.inputs = {{from, type}};
+    i.outputs = {{page("left"), {DType::u8, {1}}}};
+    return add(std::move(i), kSendGradientStream, {}, records);
   }
 
   std::size_t launch(BufferId in, BufferId out, std::int32_t stream = 0, const std::vector<std::int32_t>& waits = {},
@@ -78,6 +90,7 @@ TEST_F(HappensBeforeTest, StreamsStartInOrderButDiskCopiesAreNotDone) {
   order.wait(one, second);
   EXPECT_TRUE(order.before(second, one));
   EXPECT_FALSE(order.before(first, one));
+  EXPECT_FALSE(order.before(other, one));  // has not started
   order.start(one);
   order.wait(other, one);
   order.start(other);
@@ -94,6 +107,58 @@ TEST_F(HappensBeforeTest, StreamsStartInOrderButDiskCopiesAreNotDone) {
   EXPECT_FALSE(order.before(first, other));
   EXPECT_FALSE(order.before(first, one));
   EXPECT_FALSE(order.before(two, one));
+}
+
+// A receiver takes the messages of its group in order, and nobody else's.
+TEST_F(HappensBeforeTest, ASendIsKnownToBeDoneByTheEventsOfItsGroup) {
+  const BufferId x = page("x");
+  const std::size_t first = send(x, 1, 0);
+  const std::size_t elsewhere = send(x, 0, 1);
+  const std::size_t last = send(x, 1, 2);
+  const std::size_t one = launch(x, x, 0, {1}, 3);
+  const std::size_t two = launch(x, x, 0, {2}, 4);
+  const std::size_t other = launch(x, x, kCommStream, {3});
+  const std::size_t third = launch(x, x, kGradientStream, {4});
+  HappensBefore order(p);
+  for (const std::size_t i : {first, elsewhere, last}) order.start(i);
+  EXPECT_FALSE(order.before(first, elsewhere));
+  EXPECT_FALSE(order.before(first, last));
+  order.wait(one, elsewhere);
+  order.start(one);
+  EXPECT_TRUE(order.before(elsewhere, one));
+  EXPECT_FALSE(order.before(first, one));
+  order.wait(two, last);
+  order.start(two);
+  EXPECT_TRUE(order.before(last, two));
+  EXPECT_TRUE(order.before(first, two));
+  EXPECT_FALSE(order.before(first, one));
+  // And so for who waits for these.
+  order.wait(other, one);
+  EXPECT_TRUE(order.before(elsewhere, other));
+  EXPECT_FALSE(order.before(first, other));
+  order.wait(third, two);
+  for (const std::size_t i : {first, elsewhere, last}) EXPECT_TRUE(order.before(i, third));
+}
+
+// The computation has waited for the second message, which went to another stage than the first.
+TEST_F(HappensBeforeTest, AStreamWaitsForTheSendWhoseMemoryItWrites) {
+  const BufferId x = page("x");
+  const BufferId y = page("y");
+  const BufferId z = page("z");
+  p.buffers[static_cast<std::size_t>(z)].state = 0;
+  std::swap(p.buffers[0].offset, p.buffers[2].offset);
+  p.state_bytes = kPage;
+  launch(z, x, 0, {}, 0);
+  launch(z, y, 0, {}, 1);
+  send(x, 1, 2);
+  send(y, 0, 3);
+  p.instructions[2].waits = {0};
+  p.instructions[3].waits = {1};
+  launch(z, y, 0, {3});
+  launch(z, x, kGradientStream);
+  order_stream(p, kGradientStream);
+  EXPECT_EQ(p.instructions[5].waits, (std::vector<std::int32_t>{4, 2}));
+  EXPECT_NO_THROW(check(p));
 }
 
 // The computation has waited for the second load: that says nothing of the first, which the other stream reads.

@@ -14,6 +14,9 @@ namespace trireme::comm {
 //
 // A sender's thread never waits in `start`; a receiver's waits there for the sender's, a sender's in `settle` for the
 // receiver's. program::check_together proves that they come.
+//
+// That a message is settled says nothing of those that were sent to other ranks before it, even on the same stream
+// (program/happens_before.h).
 class DeviceMessage {
  public:
   // What is sent, or where what is received goes. The tag is that of both ends.
