@@ -239,6 +239,7 @@ void Trainer::start() {
   // Before a file of the run is written: where none of its checkpoints can be used, it stays as it is.
   std::optional<std::int64_t> newest;
   if (resumes) try {
+  if (options_.write && leads() && has_nothing_to_do()) remove_left_over(folder_);
       newest = find_checkpoint(folder_);
     } catch (Error& e) {
       throw e.within(
