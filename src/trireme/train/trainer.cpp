@@ -7,6 +7,7 @@
 
 #include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
+#include "trireme/core/numbers.h"
 #include "trireme/core/text.h"
 #include "trireme/core/trace_format.h"
 #include "trireme/device/cuda/cuda.h"
@@ -433,13 +434,14 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
     outcome.phase_seconds[p] += executor.phase_seconds()[p];
   outcome.exposed_comm_seconds += executor.exposed_comm_seconds();
   outcome.idle_seconds += executor.idle_seconds();
-  outcome.losses.push_back(static_cast<double>(result.loss));
+  const auto loss = without_nan_sign(static_cast<double>(result.loss));
+  outcome.losses.push_back(loss);
   outcome.skipped += result.skipped() ? 1 : 0;
   Metrics m;
   m.skipped = result.skipped();
   m.loss_scale = outcome.loss_scale = result.loss_scale;
-  m.loss = static_cast<double>(result.loss);
-  m.grad_norm = static_cast<double>(result.grad_norm);
+  m.loss = loss;
+  m.grad_norm = without_nan_sign(static_cast<double>(result.grad_norm));
   m.step = step + 1;
   m.lr = learning_rate(config_, step);
   const auto per_step = static_cast<double>(config_.train.batch * data_.train->tokens_per_sample());
