@@ -112,6 +112,10 @@ TEST_F(Proposed, AnnotationsComeWithTheMeshThatTheyNeed) {
   };
   way("pp=2", "1:pp", "\"1:tp\" with parallel.mesh = \"pp=2,tp=2\"");
   way("pp=2,dp=2", "out", "\"out:tp\" with parallel.mesh = \"pp=2,dp=2,tp=2\"");
+  way("dp=2", "1:tq", "\"1:tp\" with parallel.mesh = \"dp=2,tp=2\"");
+  way("tp=2", "1:tq", "\"1:tp\"");
+  // Tokens have no columns.
+  expect_part(refused_dry({"--parallel.mesh=tp=2", "--parallel.sharding.tokens=tp"}), "the nearest is \"batch:tp\"");
   way("dp=2", "1:zz", "\"1:tp\" with parallel.mesh = \"dp=2,tp=2\"");
   way("pp=2,tp=2", "1:pp", "\"1:tp\"");
   done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=pp=2,tp=2", "--parallel.sharding.*.mlp.up.weight=1:tp"});

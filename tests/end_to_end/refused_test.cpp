@@ -79,7 +79,7 @@ TEST_F(Refused, ShardingsAreReadWhateverTheMesh) {
     expect_parts(refused_training({mesh, "--parallel.sharding.*.up.weight=uot:tp"}),
                  {"'uot'", "the nearest is \"out\""});
     expect_parts(refused_training({mesh, "--parallel.sharding.*.up.weight=out:ttp"}),
-                 {"'ttp'", "the nearest is \"tp\""});
+                 {"'ttp'", "the nearest is \"out:tp\" with parallel.mesh = \"", "tp=2\""});
   }
   // One that can be read, for an axis that the mesh does not have.
   expect_parts(

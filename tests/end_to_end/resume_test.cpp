@@ -236,6 +236,18 @@ TEST_F(Resume, OfAFinishedRunChangesNothing) {
   }
 }
 
+// What a kill has left in it goes also where nothing is trained, and the checkpoints stay.
+TEST_F(Resume, OfAFinishedRunRemovesWhatWasLeftOver) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  const std::string checkpoints = "run/checkpoints/";
+  const std::vector<std::string> names = names_in("run"), steps = names_in(checkpoints);
+  write(checkpoints + step_name(5) + ".partial/state.safetensors", "half");
+  write(checkpoints + step_name(kSteps) + ".replaced/state.safetensors", "old");
+  expect_part(done({"train", "run", "--resume"}).out, "nothing to do");
+  EXPECT_EQ(names_in("run"), names);
+  EXPECT_EQ(names_in(checkpoints), steps);
+}
+
 TEST_F(Resume, RefusesWhatWouldMakeAnotherRun) {
   done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2"});
   const std::string before = read("run/config.toml");

@@ -1,4 +1,5 @@
 // `trireme simulate` and `trireme calibrate`, as a person uses them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,6 +47,47 @@ TEST_F(Simulate, JsonHasTimeByKindAndTheBytesOfTheMemoryPlan) {
   std::vector<std::string> words = {"memory", "tiny.toml", "--brief"};
   words.insert(words.end(), plan.begin(), plan.end());
   EXPECT_EQ(here["roles"][0]["peak_bytes"], json(words)["ranks"][0]["predicted_peak_bytes"]);
+}
+
+// What a model needs is the same however often it is computed: in a simulated step, and in the metrics of a run.
+TEST_F(Simulate, MfuCountsNothingThatIsRecomputedAsARunDoes) {
+  write("cpu.toml", kCpu);
+  struct Counts {
+    double simulated = 0, all = 0, model = 0;
+  };
+  const auto counts = [&](const std::string& remat) {
+    const std::vector<std::string> keys = {"--model.layers=4", "--model.width=128", "--memory.remat=" + remat};
+    const nlohmann::json s = json(on("cpu.toml", keys));
+    constexpr double kPeak = 2 * 80e9;  // of one rank that has both cores
+    std::vector<std::string> words = {"train", "tiny.toml", "--output.dir=" + remat};
+    words.insert(words.end(), keys.begin(), keys.end());
+    done(words);
+    const nlohmann::json plan = nlohmann::json::parse(read(remat + "/run.json"))["plan"];
+    const Counts c{s["mfu"].get<double>() * s["step_ms"].get<double>() * 1e-3 * kPeak, plan["flops_per_step"],
+                   plan["model_flops_per_step"]};
+    const auto speed = [&](const nlohmann::json& line) { return c.model / line["step_ms"].get<double>() / 1e6; };
+    const std::string log = read(remat + "/log.txt");
+    const auto said = [&](const std::string& before) {
+      return std::stod(log.substr(log.find(before) + before.size()));
+    };
+    const std::vector<nlohmann::json> lines = metrics(remat);
+    // On a busy machine a step may outrun the large product: then it is the measure, and its speed is in the log.
+    const std::string outran = "mfu: step ";
+    if (log.find(outran) != std::string::npos) {
+      const auto step = static_cast<std::size_t>(said(outran));
+      EXPECT_NEAR(said(fmt::format("{}{} ran at ", outran, step)), speed(lines[step - 1]), 0.1) << log;
+    } else {
+      for (const nlohmann::json& line : lines)
+        EXPECT_NEAR(line["mfu"].get<double>(), speed(line) / said("a large product runs at "), 2e-4) << line;
+    }
+    return c;
+  };
+  const Counts none = counts("none"), full = counts("full");
+  EXPECT_EQ(none.all, none.model);
+  EXPECT_NEAR(none.simulated, none.model, 1e-6 * none.model);
+  EXPECT_NEAR(full.simulated, full.model, 1e-6 * full.model);
+  EXPECT_GT(full.all, 1.15 * none.all);
+  EXPECT_NEAR(full.model, none.model, 0.02 * none.model);  // but for what is fused in one of them
 }
 
 TEST_F(Simulate, TextComparisonTraceAndCost) {

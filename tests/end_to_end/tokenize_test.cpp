@@ -43,8 +43,8 @@ TEST_F(Tokenize, NothingThatIsReadIsOverwritten) {
   EXPECT_EQ(read("text.txt"), before);
   done({"tokenize", "--train=300", "--out=tokenizer.json", "text.txt"});
   refused({"tokenize", "--tokenizer=tokenizer.json", "--out=tokenizer.json", "text.txt", "--overwrite"});
-  done({"tokenize", "--tokenizer=tokenizer.json", "--out=text.bin", "text.txt"});
-  done({"tokenize", "--tokenizer=bytes", "--out=text.bin", "text.txt", "--overwrite"});
+  done({"tokenize", "--tokenizer=bytes", "--out=text.bin", "text.txt"});
+  done({"tokenize", "--tokenizer=tokenizer.json", "--out=text.bin", "text.txt", "--overwrite"});
 }
 
 // A tokenizer may be given as the folder that holds it.
@@ -73,6 +73,43 @@ TEST_F(Tokenize, NothingButTokensIsOverwrittenWithTokens) {
   refused(to("empty.dat"));  // now without
   done(to("x.bin"));
   done(to("x.bin"));
+}
+
+// A name alone says nothing: weights, images and a diary are called .bin too. A link stays one, and what it leads to is
+// judged and named.
+TEST_F(Tokenize, FilesOfOthersAreNotReplacedForTheirName) {
+  const auto to = [](const std::string& out) {
+    return std::vector<std::string>{"tokenize", "--tokenizer=bytes", "text.txt", "--overwrite", "--out=" + out};
+  };
+  std::string random;
+  for (unsigned i = 0; i < 4000; ++i) random += static_cast<char>((i * 2654435761U) >> 24);
+  const std::vector<std::string> others = {"my thesis\n", random, random.substr(1), read("text.txt")};
+  for (const std::string& mine : others) {
+    write("mine.bin", mine);
+    const std::string error = refused(to("mine.bin"));
+    expect_parts(error, {"--out mine.bin: that is there, and is not known as a token file"});
+    EXPECT_EQ(read("mine.bin"), mine);
+  }
+  std::filesystem::create_symlink("mine.bin", folder() / "link.bin");
+  expect_part(refused(to("link.bin")), "--out link.bin (a link to mine.bin): that is there");
+  EXPECT_EQ(read("mine.bin"), others.back());
+  write("notes.txt", std::string("a\0b\0", 4));
+  std::filesystem::create_symlink("notes.txt", folder() / "tokens.bin");
+  expect_part(refused(to("tokens.bin")), "(a link to notes.txt)");
+  EXPECT_EQ(read("notes.txt"), std::string("a\0b\0", 4));
+  // Tokens that Megatron's index describes are not those of tokenize.
+  done(to("x.bin"));
+  write("x.idx", "");
+  refused(to("x.bin"));
+  std::filesystem::remove(folder() / "x.idx");
+  std::filesystem::create_symlink("x.bin", folder() / "same.bin");
+  expect_part(done(to("same.bin")).out, "wrote same.bin (a link to x.bin)");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder() / "same.bin"));
+  // Of a vocabulary with more than 65,536 tokens.
+  std::vector<std::string> wide = to("wide.bin");
+  wide.emplace_back("--type=uint32");
+  done(wide);
+  done(to("wide.bin"));
 }
 
 TEST_F(Tokenize, JsonLinesTrainToo) {

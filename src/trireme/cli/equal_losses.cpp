@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "trireme/core/numbers.h"
+
 namespace trireme::cli {
 namespace {
 
@@ -19,7 +21,7 @@ double largest_difference(std::span<const double> a, std::span<const double> b) 
   double most = count == 0 ? std::numeric_limits<double>::quiet_NaN() : 0;
   for (std::size_t i = 0; i < count; ++i) {
     const double difference = std::abs(a[i] - b[i]);
-    if (std::isnan(difference)) return difference;  // no comparison with it is ever true
+    if (std::isnan(difference)) return without_nan_sign(difference);  // no comparison with it is ever true
     most = std::max(most, difference);
   }
   return most;

@@ -46,10 +46,16 @@ int threads_of(const TokenizeArguments& a) { return a.threads > 0 ? a.threads : 
 
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
+// "x.bin", or "x.bin (a link to y.bin)": what would be replaced.
+std::string with_target(const std::string& out) {
+  const std::string target = behind_links(out);
+  return target == out ? out : fmt::format("{} (a link to {})", out, target);
+}
+
 void check_output(const TokenizeArguments& a) {
   if (a.out.empty()) refuse("say with --out FILE where the result goes");
   if (std::filesystem::exists(a.out) && !a.overwrite)
-    refuse("--out {}: there is such a file already; --overwrite replaces it", a.out);
+    refuse("--out {}: there is such a file already; --overwrite replaces it", with_target(a.out));
   if (a.inputs.empty()) refuse("name text files, folders or .jsonl files to read");
 }
 
@@ -79,9 +85,12 @@ bool may_be_replaced(const std::string& out) {
   return !std::filesystem::is_regular_file(out, unknown) || std::filesystem::file_size(out, unknown) == 0;
 }
 
-void check_tokens(const std::string& out) {
-  if (may_be_replaced(out) || data::is_known_as_tokens(out)) return;
-  refuse("--out {}: that is there, and is not known as a token file (.bin, or llm.c's header); name another file", out);
+void check_tokens(const std::string& out, std::int64_t vocab) {
+  if (may_be_replaced(out) || data::is_known_as_tokens(behind_links(out), vocab)) return;
+  refuse(
+      "--out {}: that is there, and is not known as a token file (llm.c's header, or in a .bin nothing but tokens of "
+      "this vocabulary); remove it, or name another file",
+      with_target(out));
 }
 
 int encode_files(const TokenizeArguments& a) {
@@ -89,7 +98,7 @@ int encode_files(const TokenizeArguments& a) {
   const auto tokenizer = data::open_tokenizer(a.tokenizer, "--tokenizer");
   const data::TokenType type = token_type(a, tokenizer->vocab());
   const std::vector<data::TextFile> files = input_files(a);
-  check_tokens(a.out);
+  check_tokens(a.out, tokenizer->vocab());
   data::TokenWriter writer(a.out, a.format == "llmc" ? data::TokenFormat::llmc : data::TokenFormat::raw, type);
   WorkProgress progress;
   data::EncodeOptions options;
@@ -125,7 +134,7 @@ int encode_files(const TokenizeArguments& a) {
              static_cast<double>(totals.total_bytes) / static_cast<double>(std::max<std::uint64_t>(1, totals.tokens)),
              format_bytes(static_cast<std::uint64_t>(static_cast<double>(totals.total_bytes) / seconds)),
              options.threads);
-  fmt::print("wrote {}: {}, {}\n", a.out, type_name, format_bytes(writer.bytes()));
+  fmt::print("wrote {}: {}, {}\n", with_target(a.out), type_name, format_bytes(writer.bytes()));
   // A width that nothing in the file or the vocabulary tells.
   const bool unusual = a.format == "raw" && type != token_type({}, tokenizer->vocab());
   fmt::print("next  trireme train --data.tokens={} --model.vocab={}{}\n", a.out, tokenizer->vocab(),
@@ -140,7 +149,7 @@ void check_tokenizer(const std::string& out) {
   try {
     data::open_tokenizer(std::filesystem::absolute(out).string());
   } catch (const Error&) {
-    refuse("--out {}: that is there, and is no tokenizer; name another file", out);
+    refuse("--out {}: that is there, and is no tokenizer; name another file", with_target(out));
   }
 }
 
@@ -180,7 +189,7 @@ int train_vocabulary(const TokenizeArguments& a) {
     fmt::print(stderr, "note: the text gave {} tokens, not {}: no other pair occurs {} times\n",
                format_count(static_cast<std::uint64_t>(trained.vocab)),
                format_count(static_cast<std::uint64_t>(a.train)), a.min_frequency);
-  fmt::print("wrote {}: {} tokens learnt from {} different words of {} in {}\n", a.out,
+  fmt::print("wrote {}: {} tokens learnt from {} different words of {} in {}\n", with_target(a.out),
              format_count(static_cast<std::uint64_t>(trained.vocab)), format_count(trained.words), format_bytes(bytes),
              format_duration(progress.seconds()));
   fmt::print("next  trireme tokenize --tokenizer {} --out data.bin {}\n", a.out, fmt::join(a.inputs, " "));

@@ -204,6 +204,29 @@ TEST(ImageFiles, LabelBeyondItsClassesIsFoundBeforeTraining) {
   expect_contains(refusal([&] { open_data(config, {.images = true}); }), "data_batch_1.bin: image 2 has label 10");
 }
 
+// Whichever part it is in, the image that has the largest label is the one that is named.
+TEST(ImageFiles, TheImageOfTheLargestLabelIsNamed) {
+  const Folder folder;
+  write_mnist(folder);
+  const auto refused = [&] { return refusal([&] { open(folder.path(), {.images = true, .classes = 10}); }); };
+  std::string marks = labels(8, 10);
+  marks[3] = 12;
+  folder.write("t10k-labels-idx1-ubyte", idx({8}, marks));
+  expect_contains(refused(), "t10k-images-idx3-ubyte: image 3 has label 12; mend the label, or set classes = 13");
+  EXPECT_NE(open(folder.path()).summary.find("t10k-images-idx3-ubyte: image 3 has label 12"), std::string::npos);
+  // Among those that are held out of the training files.
+  const Folder alone;
+  marks = labels(30, 10);
+  marks[29] = 14;
+  alone.write("train-images-idx3-ubyte", idx({30, 6, 6}, pixels(30, 36)));
+  alone.write("train-labels-idx1-ubyte", idx({30}, marks));
+  DataConfig config;
+  config.images = alone.path();
+  config.holdout = 0.2;
+  expect_contains(refusal([&] { open_data(config, {.images = true, .classes = 10}); }),
+                  "image 29 has label 14; mend the label, or set classes = 15");
+}
+
 class Augmented : public testing::Test {
  protected:
   Augmented() { folder_.write("data_batch_1.bin", cifar(20)); }

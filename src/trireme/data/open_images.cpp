@@ -93,7 +93,7 @@ Data open_images(const DataConfig& config, const SampleShape& shape, const Optio
 
   Data data;
   ImageSet all = files.train;
-  all.classes = std::max(all.classes, eval.classes);
+  if (eval.count() > 0) all.append(eval);
   const bool counted_here = shape.classes == 0;
   data.shape = fit(shape, all, config.images, names);
   files.train.classes = data.shape.classes;
@@ -106,14 +106,13 @@ Data open_images(const DataConfig& config, const SampleShape& shape, const Optio
   if (has_tests && config.holdout != DataConfig{}.holdout)
     data.summary += fmt::format("\nwarning {} = {} has no effect: {} = \"{}\" has files for tests, which are held out",
                                 names.holdout, config.holdout, names.images, config.images);
+  all.classes = data.shape.classes;
   // One wrong label makes many classes that nothing is in.
-  ImageSet both = files.train;
-  if (eval.count() > 0) both.append(eval);
   const bool by_largest = counted_here && files.train.format == "IDX";
-  if (const std::int64_t empty = by_largest ? both.empty_classes() : 0; empty > 0)
+  if (const std::int64_t empty = by_largest ? all.empty_classes() : 0; empty > 0)
     data.summary +=
         fmt::format("\nwarning {} of the classes have no image ({}): is the label right? {} sets how many there are",
-                    empty, both.largest_label(), names.classes);
+                    empty, all.largest_label(), names.classes);
   const Normalisation normalisation = normalisation_of(files.train);
   data.train = std::make_shared<ImageDataset>(std::move(files.train), normalisation, *augmentation);
   if (eval.count() > 0) data.eval = std::make_shared<ImageDataset>(std::move(eval), normalisation);

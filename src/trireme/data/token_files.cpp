@@ -1,11 +1,9 @@
 #include "trireme/data/token_files.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -176,12 +174,24 @@ std::vector<TokenSource> open_token_files(std::span<const std::string> patterns,
   return sources;
 }
 
-bool is_known_as_tokens(const std::string& path) {
-  std::uint32_t magic = 0;
-  std::array<char, sizeof magic> first{};
-  std::ifstream(path, std::ios::binary).read(first.data(), first.size());
-  std::memcpy(&magic, first.data(), sizeof magic);
-  return fs::path(path).extension() == ".bin" || magic == kMagicU16 || magic == kMagicU32;
+bool is_known_as_tokens(const std::string& path, std::int64_t vocab) {
+  const MappedFile file(path);
+  const std::span<const std::byte> bytes = file.bytes();
+  if (bytes.size() >= sizeof(std::uint32_t))
+    if (const auto magic = load<std::uint32_t>(bytes, 0); magic == kMagicU16 || magic == kMagicU32) return true;
+  std::error_code ignored;
+  if (fs::path(path).extension() != ".bin" || fs::exists(fs::path(path).replace_extension(".idx"), ignored))
+    return false;
+  if (is_text(bytes.first(std::min<std::size_t>(bytes.size(), kCheckedAhead)))) return false;
+  constexpr std::int64_t kLargestVocab = 1
+                                         << 22;  // of any tokenizer: numbers of 32 bits are hardly all below by chance
+  const auto all_below = [&](TokenType type, std::int64_t end) {
+    if (bytes.size() % static_cast<std::size_t>(type) != 0) return false;
+    TokenStream stream;
+    stream.append("", std::shared_ptr<const void>(), bytes, type);
+    return !stream.beyond(end, 0, last_checked(stream, 0));
+  };
+  return all_below(TokenType::u16, vocab) || all_below(TokenType::u32, std::max(vocab, kLargestVocab));
 }
 
 }  // namespace trireme::data

@@ -31,7 +31,9 @@ std::vector<TokenSource> open_token_files(std::span<const std::string> patterns,
                                           std::int64_t vocab, std::string_view key, bool random = false,
                                           const OptionNames& names = {});
 
-// Whether a file is one of tokens by its name (.bin) or by its first bytes (llm.c's header). Raw tokens say nothing.
-bool is_known_as_tokens(const std::string& path);
+// Whether a file can be one that `trireme tokenize` wrote: it has llm.c's header, or it is called .bin, has no .idx of
+// Megatron's next to it, and all its numbers are tokens. Raw tokens do not say of which vocabulary they are: uint16
+// must be below `vocab`.
+bool is_known_as_tokens(const std::string& path, std::int64_t vocab);
 
 }  // namespace trireme::data

@@ -116,15 +116,14 @@ std::optional<WiderType> wider_than(std::span<const std::byte> bytes, TokenType 
   return wider;
 }
 
-// Characters of text, in ASCII or UTF-8, and nothing else.
+}  // namespace
+
 bool is_text(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) {
     const auto c = std::to_integer<unsigned char>(b);
     return c >= 0x20 ? c != 0x7F : c == '\n' || c == '\t' || c == '\r';
   });
 }
-
-}  // namespace
 
 std::optional<TokenType> looks_wider(std::span<const std::byte> bytes, TokenType type, bool given) {
   const auto wider = wider_than(bytes, type, given);

@@ -17,6 +17,9 @@ namespace trireme::data {
 std::optional<std::string> looks_otherwise(std::span<const std::byte> bytes, TokenType type, bool given,
                                            const OptionNames& names = {});
 
+// Whether the bytes are characters of text, in ASCII or UTF-8, and nothing else.
+bool is_text(std::span<const std::byte> bytes);
+
 // The wider type, if any, that the bytes look like.
 std::optional<TokenType> looks_wider(std::span<const std::byte> bytes, TokenType type, bool given);
 

@@ -124,17 +124,17 @@ std::string sharded_by(std::string_view dimension, std::vector<std::string> axes
   return fmt::format("{}", fmt::join(axes, " and "));
 }
 
-std::string proposed_sharding(std::string_view dimension, std::string_view mesh) {
-  const std::string proposed = fmt::format("\"{}:{}\"", dimension, ir::kTensorAxis);
+std::string proposed_sharding(std::string_view dimension, std::string_view mesh, std::string_view axis) {
+  const std::string proposed = fmt::format("\"{}:{}\"", dimension, axis);
   std::vector<std::string> axes;
   for (const std::string& part : split(mesh, ',')) {
     const std::vector<std::string> pair = split(part, '=');
     if (pair.size() != 2) continue;  // "auto"
-    const bool tensor = trim(pair[0]) == ir::kTensorAxis;
-    if (tensor && trim(pair[1]) != "1") return proposed;
-    if (!tensor) axes.emplace_back(trim(part));
+    const bool same = trim(pair[0]) == axis;
+    if (same && trim(pair[1]) != "1") return proposed;
+    if (!same) axes.emplace_back(trim(part));
   }
-  axes.push_back(fmt::format("{}=2", ir::kTensorAxis));
+  axes.push_back(fmt::format("{}=2", axis));
   return fmt::format("{} with parallel.mesh = \"{}\"", proposed, fmt::join(axes, ","));
 }
 

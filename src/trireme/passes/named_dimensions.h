@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/ir/axes.h"
 #include "trireme/ir/graph.h"
 
 namespace trireme::passes {
@@ -33,8 +34,9 @@ void check_axes_once(const std::string& pattern, const std::string& sharding, co
 // `"batch:tp" and "batch:dp"`: the axes, or parts of axes, that shard a dimension, and one more.
 std::string sharded_by(std::string_view dimension, std::vector<std::string> axes, const std::string& more);
 
-// The proposal for an annotation that is refused: "out:tp", in quotes, and a mesh with this axis where the given one
-// has none.
-std::string proposed_sharding(std::string_view dimension, std::string_view mesh);
+// The proposal for an annotation that is refused: "out:tp", or over another axis, in quotes, and a mesh with this axis
+// where the given one has none.
+std::string proposed_sharding(std::string_view dimension, std::string_view mesh,
+                              std::string_view axis = ir::kTensorAxis);
 
 }  // namespace trireme::passes

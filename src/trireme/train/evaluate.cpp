@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "trireme/core/error.h"
+#include "trireme/core/numbers.h"
 #include "trireme/core/text.h"
 #include "trireme/core/why_not.h"
 #include "trireme/train/same_run.h"
@@ -112,6 +113,7 @@ Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t sa
   const bool all_know = std::all_of(roles.begin(), roles.end(), [](const Role& role) { return role.takes_rows(); });
   if (session.world() != nullptr && (!all_know || !std::isfinite(total.loss))) bad = first_of(bad, *session.world());
   if (bad) total.bad_input = held_out_text(*bad);
+  total.loss = without_nan_sign(total.loss);
   return total;
 }
 

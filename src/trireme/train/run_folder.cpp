@@ -262,12 +262,16 @@ void replace_run_files(const fs::path& folder, const Config& config, const std::
   write_run_files(folder, config, RunMode::resume, run_json);
 }
 
+void remove_left_over(const fs::path& folder) {
+  trireme::remove_unfinished(folder.string());
+  remove_unfinished(folder);
+}
+
 void write_run_files(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
   attempt(folder, [&] {
     // The configuration is replaced last: until then what is left is still the old run, and never none.
     if (mode == RunMode::overwrite) remove_run(folder, std::nullopt);
-    trireme::remove_unfinished(folder.string());
-    remove_unfinished(folder);
+    remove_left_over(folder);
     if (!holds_run(folder)) mark_as_in_the_making(folder);
     write_about(folder, config, run_json);
     fs::remove(folder / kMarker);

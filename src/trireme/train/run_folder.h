@@ -61,7 +61,11 @@ void check_place(const std::filesystem::path& file, const std::string& given);
 // cannot be written.
 void write_run_files(const std::filesystem::path& folder, const Config& config, RunMode mode,
                      const std::string& run_json);
-// The same where a run is replaced by one that has its first checkpoint there already, of `step`: that one stays.
+// Removes what processes that were killed have left in the folder of a run, half written. For the process that holds
+// its lock.
+void remove_left_over(const std::filesystem::path& folder);
+// As write_run_files where a run is replaced by one that has its first checkpoint there already, of `step`: that one
+// stays.
 void replace_run_files(const std::filesystem::path& folder, const Config& config, const std::string& run_json,
                        std::int64_t step);
 // Both. Refuses the folder of a Hugging Face model.

@@ -7,6 +7,7 @@
 
 #include "trireme/core/atomic_file.h"
 #include "trireme/core/error.h"
+#include "trireme/core/numbers.h"
 #include "trireme/core/text.h"
 #include "trireme/core/trace_format.h"
 #include "trireme/device/cuda/cuda.h"
@@ -39,19 +40,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kEvaluatedBatches = 32;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double program_flops(const program::Program& program) {
-  double flops = 0;
-  for (const program::Instruction& i : program.instructions) {
-    if (i.kind != program::Instruction::Kind::launch) continue;
-    ir::Types inputs;
-    ir::Types outputs;
-    for (const program::Operand& o : i.inputs) inputs.push_back(o.type);
-    for (const program::Operand& o : i.outputs) outputs.push_back(o.type);
-    flops += i.op->cost(inputs, outputs, i.attributes).flops;
-  }
-  return flops;
-}
 
 // What all processes of one run must have been given, beyond the keys.
 std::vector<Fact> asked_for(const TrainerOptions& options) {
@@ -132,10 +120,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (!options_.dry_run && !shortfalls_.empty())
     refuse("{}{}", leads() ? "" : fmt::format("rank {}: ", first_rank()), shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
-  const auto roles = std::count_if(compiled_.roles.begin(), compiled_.roles.end(), std::mem_fn(&Role::takes_rows));
-  for (const Role& role : compiled_.roles)
-    if (role.takes_rows())  // as many ranks have each
-      flops_per_step_ += program_flops(role.program("step")) * compiled_.mesh.ranks() / static_cast<double>(roles);
+  operations_ = operations_of_step(compiled_);
 }
 
 std::string Trainer::broadcast(std::string text) const {
@@ -254,6 +239,7 @@ void Trainer::start() {
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
     for (const std::string& text : std::exchange(early_log_, {})) write_log(text);
   }
+  if (options_.write && leads() && has_nothing_to_do()) remove_left_over(folder_);
   if (!has_nothing_to_do()) record_algorithms();
   if (step_ == 0 && leads() && (resumes || !config_.init.from.empty()))
     if (const std::string warning = filling_warning(config_, planned_.graphs, *session_); !warning.empty())
@@ -268,10 +254,12 @@ void Trainer::start() {
   }
   utilisation_.measured(product_speed(config_, compiled_, threads_, options_.world, options_.local_ranks));
   started_ = Clock::now();
-  write_log(
-      fmt::format("{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}",
-                  options_.command, compiled_.parameters(), threads_, compiled_.micro_batches,
-                  compiled_.micro_rows / compiled_.replicas, compiled_.arena_bytes(), step_, config_.train.steps));
+  write_log(fmt::format(
+      "{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}; "
+      "a large product runs at {:.2f} GFLOP/s",
+      options_.command, compiled_.parameters(), threads_, compiled_.micro_batches,
+      compiled_.micro_rows / compiled_.replicas, compiled_.arena_bytes(), step_, config_.train.steps,
+      utilisation_.product() / 1e9));
 }
 
 void Trainer::note(LogLevel level, const std::string& text) {
@@ -432,13 +420,14 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
     outcome.phase_seconds[p] += executor.phase_seconds()[p];
   outcome.exposed_comm_seconds += executor.exposed_comm_seconds();
   outcome.idle_seconds += executor.idle_seconds();
-  outcome.losses.push_back(static_cast<double>(result.loss));
+  const auto loss = without_nan_sign(static_cast<double>(result.loss));
+  outcome.losses.push_back(loss);
   outcome.skipped += result.skipped() ? 1 : 0;
   Metrics m;
   m.skipped = result.skipped();
   m.loss_scale = outcome.loss_scale = result.loss_scale;
-  m.loss = static_cast<double>(result.loss);
-  m.grad_norm = static_cast<double>(result.grad_norm);
+  m.loss = loss;
+  m.grad_norm = without_nan_sign(static_cast<double>(result.grad_norm));
   m.step = step + 1;
   m.lr = learning_rate(config_, step);
   const auto per_step = static_cast<double>(config_.train.batch * data_.train->tokens_per_sample());
@@ -447,7 +436,7 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
   m.step_ms = seconds * 1e3;
   m.peak_bytes = compiled_.arena_bytes();
   m.wall_s = seconds_since(started_);
-  m.mfu = share_of_peak(flops_per_step_ / seconds, m.step);
+  m.mfu = share_of_peak(operations_.model / seconds, m.step);
   m.exposed_comm_ms = executor.exposed_comm_seconds() * 1e3;
   return m;
 }

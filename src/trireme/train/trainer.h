@@ -108,8 +108,9 @@ class Trainer {
   // Whether this process writes and speaks for all.
   bool leads() const { return options_.world == nullptr || options_.world->rank() == 0; }
   const char* transport() const { return options_.world == nullptr ? "threads" : "mpi"; }
-  // Floating-point operations of one update, by the ops' own costs.
-  double flops_per_step() const { return flops_per_step_; }
+  // Floating-point operations of one update, by the ops' own costs: all, and without what is recomputed.
+  double flops_per_step() const { return operations_.all; }
+  double model_flops_per_step() const { return operations_.model; }
 
   // The batches of the run from step `from` on, read ahead: the rows that this process takes, or some of them.
   data::Loader batches(std::int64_t from = 0) const;
@@ -200,7 +201,7 @@ class Trainer {
   int shown_rank_ = 0;  // of a dry run
   std::vector<Outside> outside_;
   std::vector<std::string> shortfalls_;
-  double flops_per_step_ = 0;
+  Operations operations_;
   Utilisation utilisation_;
   std::filesystem::path folder_;
   std::unique_ptr<io::HfWeights> weights_;  // of init.from, until they are in the session

@@ -295,7 +295,8 @@ std::string Trainer::run_json() const {
                {"micro_batch", compiled_.micro_rows / compiled_.replicas},
                {"precision", config_.train.precision.text()},
                {"predicted_peak_bytes", compiled_.arena_bytes()},
-               {"flops_per_step", flops_per_step_}};
+               {"flops_per_step", flops_per_step()},
+               {"model_flops_per_step", model_flops_per_step()}};
   // A command line may hold any bytes.
   return o.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <vector>
 
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
@@ -22,7 +23,36 @@ DType multiplied(Precision precision) {
   return DType::f32;
 }
 
+// Of one rank. What the host's cores update is none of its device's.
+Operations operations_of(const program::Program& program) {
+  Operations sum;
+  for (const program::Instruction& i : program.instructions) {
+    if (i.kind != program::Instruction::Kind::launch || i.on_host) continue;
+    ir::Types inputs;
+    ir::Types outputs;
+    for (const program::Operand& o : i.inputs) inputs.push_back(o.type);
+    for (const program::Operand& o : i.outputs) outputs.push_back(o.type);
+    const double flops = i.op->cost(inputs, outputs, i.attributes).flops;
+    sum.all += flops;
+    if (!i.recomputed) sum.model += flops;
+  }
+  return sum;
+}
+
 }  // namespace
+
+Operations operations_of_step(const Compiled& compiled) {
+  std::vector<Operations> by_role;
+  for (const Role& role : compiled.roles)
+    by_role.push_back(role.takes_rows() ? operations_of(role.program("step")) : Operations{});
+  Operations sum;
+  for (int rank = 0; rank < compiled.ranks(); ++rank) {
+    const Operations& own = by_role[compiled.seat(rank).role];
+    sum.all += own.all;
+    sum.model += own.model;
+  }
+  return sum;
+}
 
 void Utilisation::measured(double speed) {
   product_ = std::max(product_, speed);

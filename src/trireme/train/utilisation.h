@@ -7,6 +7,15 @@
 
 namespace trireme::train {
 
+// Floating-point operations, by the ops' own costs.
+struct Operations {
+  double all = 0;
+  double model = 0;  // without what is recomputed, which `mfu` does not count
+};
+
+// Of one step, of all ranks that take rows.
+Operations operations_of_step(const Compiled& compiled);
+
 // Steps as a share of the greatest speed that was seen: of large products and, where other programs had the cores while
 // those were measured, of the steps themselves. So it is never above 1.
 class Utilisation {

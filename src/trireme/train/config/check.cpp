@@ -191,6 +191,8 @@ void check_offload(const Config& config) {
            given);
 }
 
+bool is_input(const std::string& name) { return name == "tokens" || name == "targets" || name == "images"; }
+
 // What parallel.sharding says can be read, whatever the mesh has: "dimension:axis" and several of them by commas.
 void check_sharding(const Config& config) {
   static const std::vector<std::string> axes = {ir::kDataAxis, ir::kTensorAxis, ir::kHeightAxis, ir::kWidthAxis};
@@ -202,7 +204,8 @@ void check_sharding(const Config& config) {
       const std::vector<std::string> pair = split(trim(part), ':');
       if (pair.size() != 2)
         refuse("{} is not a sharding; expected \"dimension:axis\"; the nearest is {}", given,
-               passes::proposed_sharding(nearest(trim(part), dimensions).value_or("out"), config.parallel.mesh));
+               passes::proposed_sharding(nearest(trim(part), dimensions).value_or(is_input(pattern) ? "batch" : "out"),
+                                         config.parallel.mesh));
       const std::string dimension(trim(pair[0])), axis(trim(pair[1]));
       const bool number = !dimension.empty() && dimension.find_first_not_of("0123456789") == std::string::npos;
       if (!number && std::find(dimensions.begin(), dimensions.end(), dimension) == dimensions.end())
@@ -214,7 +217,7 @@ void check_sharding(const Config& config) {
       if (std::find(axes.begin(), axes.end(), axis) == axes.end()) {
         const auto meant = nearest(axis, axes);
         refuse("{}: a mesh has no axis '{}'; there are {}; the nearest is {}", given, axis, fmt::join(axes, ", "),
-               meant ? fmt::format("\"{}\"", *meant) : passes::proposed_sharding(dimension, config.parallel.mesh));
+               passes::proposed_sharding(dimension, config.parallel.mesh, meant ? *meant : ir::kTensorAxis));
       }
     }
   }
