@@ -41,8 +41,11 @@ void name_inputs(models::Families& families, const std::string& family, const Da
   for (const auto& [pattern, sharding] : plan.sharding)
     for (const models::Input& input : inputs)
       if (input.whole && passes::matches_pattern(pattern, input.name))
-        refuse("parallel.sharding: \"{}\" = \"{}\" is an annotation of the input '{}', of which every rank has all",
-               pattern, sharding, input.name);
+        refuse(
+            "parallel.sharding: \"{}\" = \"{}\" is an annotation of the input '{}', of which every rank has all; leave "
+            "it out, or read "
+            "the input by rows (whole = false)",
+            pattern, sharding, input.name);
   // Which of them h and w shard only the user knows.
   for (const auto& [axis, dimension] : {std::pair{ir::kHeightAxis, "height"}, std::pair{ir::kWidthAxis, "width"}}) {
     const std::string over = fmt::format(":{}", axis);

@@ -98,6 +98,7 @@ std::string dimension_names(const NamedTensor& tensor) {
   std::string names;
   for (const auto& [name, dim] : named_dimensions(tensor)) names += name + ", ";
   const int last = tensor.type.shape.rank() - 1;
+  if (last < 0) return "none";
   return names + (last == 0 ? "or 0" : fmt::format("or 0 to {}", last));
 }
 

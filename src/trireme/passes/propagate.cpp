@@ -11,6 +11,7 @@
 #include "trireme/passes/named_dimensions.h"
 #include "trireme/passes/node_sharding.h"
 #include "trireme/passes/routes.h"
+#include "trireme/passes/state_graphs.h"
 
 namespace trireme::passes {
 namespace {
@@ -110,11 +111,11 @@ class Propagator {
     return cell.graph.empty() || a.graphs.empty() ||
            std::find(a.graphs.begin(), a.graphs.end(), cell.graph) != a.graphs.end();
   }
-  // A name of what annotations are for, in the graphs of this one.
+  // A name of what annotations are for, in the graphs of this one. Start values and updates follow their states.
   bool may_be_meant(const Annotation& a, std::size_t c) const {
     const Cell& cell = cells_[c];
     if (cell.graph.empty()) return !module_.states[c].step_local && state_cell_[c] == c;
-    return is_here(a, cell) || (a.where_it_fits && !cell.input);
+    return reads_batches(cell.graph) && (is_here(a, cell) || (a.where_it_fits && !cell.input));
   }
 
   void annotate(const Annotation& a) {
@@ -191,8 +192,7 @@ class Propagator {
       refuse(
           "parallel.sharding: \"{}\" = \"{}\": the axis {} shards heights and widths of images, and {} of {} {} is "
           "none; the nearest is {}",
-          a.pattern, a.sharding, axis, name, cell.name.substr(1), cell.type.str(),
-          proposed_sharding(name, given_.str()));
+          a.pattern, a.sharding, axis, name, cell.name.substr(1), cell.type.str(), example(axis));
     if (!cell.dims[static_cast<std::size_t>(dim)].empty())
       refuse("parallel.sharding: \"{}\" = \"{}\": {} of {} is sharded over {} already; the nearest is \"{}:{}\" alone",
              a.pattern, a.sharding, name, cell.name.substr(1), fmt::join(cell.dims[static_cast<std::size_t>(dim)], "+"),
@@ -216,12 +216,19 @@ class Propagator {
           std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return used(c, axis.name); }))
         refuse(
             "parallel.mesh = \"{}\": nothing is sharded over {}{}; name what to shard over it in parallel.sharding, as "
-            "in \"*.up.weight\" = \"out:{}\", or leave the axis out; the nearest is \"{}\"",
+            "in {}, or leave the axis out; the nearest is \"{}\"",
             given_.str(), axis.name,
             std::any_of(annotations_.begin(), annotations_.end(), [](const Annotation& a) { return a.where_it_fits; })
                 ? " by parallel.sharding, which takes the place of a family's own annotations"
                 : "",
-            axis.name, without(axis.name));
+            example(axis.name), without(axis.name));
+  }
+
+  // An annotation that an axis is for.
+  static std::string example(const std::string& axis) {
+    if (ir::is_spatial(axis))
+      return fmt::format("\"images\" = \"{}:{}\"", axis == ir::kHeightAxis ? "height" : "width", axis);
+    return fmt::format("\"*.up.weight\" = \"out:{}\"", axis);
   }
 
   // Nor is anything gained where a model makes nothing of an image's height or width but something else.

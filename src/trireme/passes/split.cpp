@@ -24,10 +24,8 @@ using ir::Phase;
 using ir::StateId;
 using ir::ValueId;
 
-bool is_start(const Graph& graph) {
-  return graph.name == "init" || graph.name == "refresh" || is_state_graph(graph.name);
-}
-bool is_body(const Graph& graph) { return graph.name != "update" && !is_start(graph); }
+bool is_start(const Graph& graph) { return passes::is_start(graph.name); }
+bool is_body(const Graph& graph) { return reads_batches(graph.name); }
 
 // The values that go from each part to its neighbours, in the order in which they are sent.
 class Crossings {

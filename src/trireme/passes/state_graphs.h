@@ -21,6 +21,12 @@ inline bool is_state_graph(std::string_view name) {
   return false;
 }
 
+// Whether a graph sets states from states, or from nothing.
+inline bool is_start(std::string_view name) { return name == "init" || name == "refresh" || is_state_graph(name); }
+
+// Whether a graph computes the model: of a micro-batch, in training or not.
+inline bool reads_batches(std::string_view name) { return name != "update" && !is_start(name); }
+
 // What such a graph adds up (add_n), by node: which of them are whole sums, and not terms of another, and which nodes
 // need one.
 struct WholeSums {
