@@ -10,6 +10,7 @@
 #include "trireme/program/happens_before.h"
 #include "trireme/program/messages.h"
 #include "trireme/program/print.h"
+#include "trireme/program/stream_order.h"
 
 namespace trireme::program {
 namespace {
@@ -86,8 +87,8 @@ class Checker {
     HappensBefore order(p_);
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       for (const std::int32_t event : p_.instructions[i].waits) {
-        const bool known = event >= 0 && static_cast<std::size_t>(event) < recorder.size() &&
-                           recorder[static_cast<std::size_t>(event)] != kNone;
+        const bool known =
+            static_cast<std::size_t>(event) < recorder.size() && recorder[static_cast<std::size_t>(event)] != kNone;
         if (!known) fail("{} waits for event {}, which nothing records", describe(p_, i), event);
         const auto from = static_cast<std::size_t>(recorder[static_cast<std::size_t>(event)]);
         // Programs are issued in order: a wait for a later record would hold up the stream that must issue it.
@@ -154,7 +155,6 @@ class Checker {
   void check_message_streams() const {
     std::map<std::int32_t, std::size_t> message_on;  // by stream: the first
     for (const auto& [group, i] : message_streams_) message_on.emplace(p_.instructions[i].stream, i);
-    if (message_on.empty()) return;
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       if (p_.instructions[i].between_stages()) continue;
       if (const auto message = message_on.find(p_.instructions[i].stream); message != message_on.end())
@@ -194,7 +194,7 @@ class Checker {
 
   void inside(std::size_t i, const Operand& o) const {
     if (o.buffer == kNone) return;
-    if (o.buffer < 0 || static_cast<std::size_t>(o.buffer) >= p_.buffers.size())
+    if (static_cast<std::size_t>(o.buffer) >= p_.buffers.size())
       fail("{} names buffer {}, which does not exist", describe(p_, i), o.buffer);
     const Buffer& b = buffer(o);
     if (o.place.axis != kNone) check_place(i, o);
@@ -212,7 +212,7 @@ class Checker {
   }
 
   void check_place(std::size_t i, const Operand& o) const {
-    const bool known = o.place.axis >= 0 && static_cast<std::size_t>(o.place.axis) < p_.mesh.axes.size();
+    const bool known = static_cast<std::size_t>(o.place.axis) < p_.mesh.axes.size();
     const int size = known ? p_.mesh.axes[static_cast<std::size_t>(o.place.axis)].size : 1;
     if (!known || o.place.count != size)
       fail("{} uses '{}' by its place among {} ranks along axis {}, the mesh '{}' has {}", describe(p_, i), name(o),
@@ -224,10 +224,9 @@ class Checker {
     const Instruction& instruction = p_.instructions[i];
     if (const Operand& o = instruction.workspace; o.buffer != kNone && buffer(o).state != kNone)
       fail("{} has state '{}' as its workspace", describe(p_, i), name(o));
-    for (const auto* operands : {&instruction.inputs, &instruction.outputs})
-      for (const Operand& o : *operands)
-        if (o.buffer != kNone && buffer(o).state == kStaging)
-          fail("{} uses '{}', where checkpoints are staged", describe(p_, i), name(o));
+    for_each_operand(instruction, [&](const Operand& o, bool) {
+      if (buffer(o).state == kStaging) fail("{} uses '{}', where checkpoints are staged", describe(p_, i), name(o));
+    });
   }
 
   // Only stores and loads reach other tiers, each from one to the other, and launches on the host, which stay there.
@@ -339,7 +338,7 @@ class Checker {
       for (const Operand& o : instruction.outputs) contents.write(i, o);
     }
     for (const NamedOutput& output : p_.outputs) {
-      if (output.operand.buffer < 0 || static_cast<std::size_t>(output.operand.buffer) >= p_.buffers.size())
+      if (static_cast<std::size_t>(output.operand.buffer) >= p_.buffers.size())
         fail("output '{}' of micro-batch {} has no buffer", output.name, output.micro);
       contents.check_output(output);
     }

@@ -193,5 +193,61 @@ TEST_F(Communication, TheDiskTakesAndGivesWholePages) {
             "disk");
 }
 
+// A message takes rows from where they begin; what is computed or combined is aligned.
+TEST_F(Communication, MessagesBeginAnywhere) {
+  const BufferId x = buffer("x", 0);
+  const BufferId left = buffer("left", 64);
+  input(x);
+  Instruction& i = launch("send", {x}, left, kSendActivationStream);
+  i.kind = Instruction::Kind::send;
+  i.waits = {0};
+  p.instructions[0].records = 0;
+  i.attributes.set("channel", std::string("activation"));
+  i.attributes.set("from", std::int64_t{0});
+  i.attributes.set("to", std::int64_t{1});
+  i.inputs = {{x, {DType::f32, {4}}, 4}};
+  EXPECT_EQ(message(), "sound");
+  i.inputs = {{x, {DType::f32, {4}}, 2}};
+  EXPECT_EQ(message(), "instruction 1 (send 'left', micro-batch 0) uses buffer 'x' at offset 2, which is not aligned");
+  p.instructions.pop_back();
+  launch("scale", {x}, left).inputs = {{x, {DType::f32, {4}}, 4}};
+  EXPECT_EQ(message(), "instruction 1 (scale 'left', micro-batch 0) uses buffer 'x' at offset 4, which is not aligned");
+  p.instructions.pop_back();
+  all_reduce(x, 0);
+  p.instructions.back().inputs = p.instructions.back().outputs = {{x, {DType::f32, {4}}, 4}};
+  EXPECT_EQ(message(),
+            "instruction 1 (all_reduce 'x', micro-batch 0) uses buffer 'x' at offset 4, which is not aligned");
+}
+
+// Another stage sends what this one receives.
+TEST_F(Communication, AStageDoesNotSendToItself) {
+  const BufferId x = buffer("x", 0);
+  const BufferId left = buffer("left", 64);
+  Instruction& receive = launch("receive", {}, x, kReceiveActivationStream);
+  receive.kind = Instruction::Kind::receive;
+  receive.attributes.set("channel", std::string("activation"));
+  receive.attributes.set("from", std::int64_t{0});
+  receive.attributes.set("to", std::int64_t{1});
+  Instruction send = receive;
+  send.kind = Instruction::Kind::send;
+  send.op = &registry.at("send");
+  send.inputs = {{x, type}};
+  send.outputs = {{left, type}};
+  p.instructions.push_back(send);
+  EXPECT_EQ(message(),
+            "instruction 1 (send 'x', micro-batch 0) is on stream 7, and instruction 0 (receive 'x', micro-batch 0) on "
+            "stream 7: messages of one group have one stream");
+}
+
+TEST_F(Communication, TheDiskGivesWholePages) {
+  const BufferId from = page("from", kDiskTier, 0);
+  p.buffers[0].state = 0;
+  p.tier_state_bytes[kDiskTier] = kPage;
+  const BufferId x = buffer("x", 0);
+  load(from, x);
+  EXPECT_EQ(message(),
+            "instruction 0 (load 'x', micro-batch 0) moves 'x', which does not lie on pages, to or from the disk");
+}
+
 }  // namespace
 }  // namespace trireme::program

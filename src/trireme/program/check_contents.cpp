@@ -1,6 +1,7 @@
 #include "trireme/program/check_contents.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "trireme/core/error.h"
 #include "trireme/program/print.h"
@@ -8,7 +9,7 @@
 namespace trireme::program {
 namespace {
 
-bool sharded(const Place& place) { return place.axis != kNone && place.count > 1 && place.stride > 0; }
+bool sharded(const Place& place) { return place.count > 1 && place.stride > 0; }
 
 // Calls f(begin, end) for the bytes of [begin, end) that some rank has at its place of [first, last), as rank 0 has
 // them. Where ranks' bytes overlap, or many ranks are met, that is all of [first, last).
@@ -26,12 +27,11 @@ void for_each_rank(const Place& place, std::size_t first, std::size_t last, std:
   }
 }
 
+// The segments cover everything from 0 on.
 template <class Segments>
 void cut(Segments& segments, std::size_t at) {
-  auto it = segments.upper_bound(at);
-  if (it == segments.begin()) return;
-  --it;
-  if (it->first == at || at >= it->second.end) return;
+  auto it = std::prev(segments.upper_bound(at));
+  if (it->first == at) return;
   auto right = it->second;
   it->second.end = at;
   segments.emplace_hint(std::next(it), at, std::move(right));
@@ -43,12 +43,12 @@ Contents::Contents(const Program& program, const HappensBefore& order)
     : p_(program), order_(order), value_bytes_(value_bytes()) {
   for (int tier = 0; tier < kTiers; ++tier) {
     Segment nothing;
-    nothing.end = std::max<std::size_t>(aligned(p_.bytes_in(tier), kPage), 1);
+    nothing.end = std::numeric_limits<std::size_t>::max();
     segments(tier).emplace(0, std::move(nothing));
   }
   for (std::size_t b = 0; b < p_.buffers.size(); ++b) {
     const Buffer& state = p_.buffers[b];
-    if (state.state == kNone || state.bytes == 0) continue;
+    if (state.state == kNone) continue;
     for_each(state.tier, {state.offset, state.offset + state.bytes}, [&](std::size_t, Segment& segment) {
       segment.writer = kPersistent;
       segment.buffer = static_cast<BufferId>(b);
@@ -83,8 +83,7 @@ void Contents::for_each_touched(const Operand& o, std::size_t bytes, F&& f) {
 
 std::string Contents::fault(const Segment& segment, std::size_t begin, const Operand& o) const {
   const std::string& holder = p_.buffers[static_cast<std::size_t>(segment.buffer)].name;
-  if (segment.writer == kPersistent && segment.buffer != o.buffer)
-    return fmt::format("its bytes hold state '{}'", holder);
+  // No state's: nothing else lies where states do.
   if (segment.buffer != o.buffer)
     return fmt::format("{} has written '{}' there", describe(p_, static_cast<std::size_t>(segment.writer)), holder);
   if (complete(segment, begin, o)) {
@@ -98,7 +97,6 @@ std::string Contents::fault(const Segment& segment, std::size_t begin, const Ope
 }
 
 bool Contents::complete(const Segment& segment, std::size_t begin, const Operand& o) const {
-  if (segment.whole && segment.shards.empty()) return true;
   bool complete = true;
   if (sharded(o.place) && segment.place == o.place) {
     const std::size_t first = buffer(o).offset + o.offset;
@@ -117,7 +115,6 @@ bool Contents::complete(const Segment& segment, std::size_t begin, const Operand
 }
 
 std::int32_t Contents::other_value(const Segment& segment, std::size_t begin, const Operand& o) const {
-  if (segment.shards.empty()) return segment.value == o.value ? kSame : segment.valued;
   // Shards that are read by another place, or in whole, are none of those that were written here.
   if (!sharded(o.place) || segment.place != o.place) return segment.value == o.value ? kSame : segment.valued;
   std::int32_t other = kSame;
@@ -141,7 +138,7 @@ bool Contents::is_padding(std::size_t begin, const Operand& o) const {
 
 void Contents::declared(std::size_t i, const Operand& o) const {
   if (p_.values.empty() || buffer(o).state < 0) return;
-  if (o.value < 0 || static_cast<std::size_t>(o.value) >= p_.values.size() ||
+  if (static_cast<std::size_t>(o.value) >= p_.values.size() ||
       p_.values[static_cast<std::size_t>(o.value)] != buffer(o).state)
     fail("{} writes over state '{}' what is not its contents", describe(p_, i), name(o));
 }
@@ -203,10 +200,8 @@ void Contents::write(std::size_t i, const Operand& o) {
   fresh.buffer = o.buffer;
   fresh.value = o.value;
   fresh.valued = fresh.writer;
-  if (written.end < begin + touched) {  // the rest of a page
-    fresh.end = begin + touched;
-    there.emplace(written.end, fresh);
-  }
+  fresh.end = begin + touched;
+  there.emplace(written.end, fresh);  // the rest of a page; where there is none, the next segment begins
   fresh.end = written.end;
   fresh.whole = true;
   there.emplace(begin, std::move(fresh));

@@ -347,5 +347,130 @@ TEST_F(CheckTest, ShardsAreForTheRanksOfTheMesh) {
       "has 3");
 }
 
+TEST_F(CheckTest, StatesAndBuffersWithoutBytesLieAnywhere) {
+  buffer("w", 0, 0);
+  buffer("step-local", 0, 1);
+  p.buffers.back().bytes = 0;
+  buffer("empty", 0);
+  p.buffers.back().bytes = 0;
+  EXPECT_EQ(message(), "sound");
+}
+
+TEST_F(CheckTest, ABufferAmongStatesIsNotOverTheNextOne) {
+  buffer("w", 64, 0);
+  buffer("x", 0);
+  EXPECT_EQ(message(), "buffer 'x' lies at byte 0 of the device's memory, among the persistent state, and is no state");
+}
+
+TEST_F(CheckTest, PlacesAreAlongAxesOfTheMesh) {
+  const BufferId x = buffer("x", 0);
+  input(x).outputs = {shard(x)};
+  EXPECT_EQ(message(), "sound");
+  for (const std::int32_t axis : {1, -3}) {
+    p.instructions[0].outputs[0].place = {axis, 1, 16};
+    EXPECT_EQ(message(), fmt::format("instruction 0 (input 'x', micro-batch 0) uses 'x' by its place among 1 ranks "
+                                     "along axis {}, the mesh 'dp=4' has 1",
+                                     axis));
+  }
+}
+
+// One rank's shard is the whole, and so is one that all ranks have at the same place.
+TEST_F(CheckTest, PlacesThatDoNotShard) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  input(x);
+  launch("scale", {x}, a);
+  p.mesh = ir::parse_mesh("dp=1");
+  p.instructions[0].outputs[0].place = {0, 1, 64};
+  EXPECT_EQ(message(), "sound");
+  p.mesh = ir::parse_mesh("dp=4");
+  p.instructions[0].outputs[0].place = {0, 4, 0};
+  EXPECT_EQ(message(), "sound");
+}
+
+// Between the ranks' shards lies what none of them writes.
+TEST_F(CheckTest, WhatLiesBetweenShardsIsLeft) {
+  const BufferId w = buffer("w", 0);
+  p.buffers[0].bytes = 448;
+  const BufferId gap = buffer("gap", 64);
+  const BufferId a = buffer("a", 448);
+  input(gap);
+  input(w).outputs = {{w, type, 0, {0, 4, 128}}};
+  p.mesh = ir::parse_mesh("dp=4");
+  launch("scale", {gap}, a);
+  EXPECT_EQ(message(), "sound");
+}
+
+// Each rank has written the second half of its quarter: all have the first halves that they had.
+TEST_F(CheckTest, AShardIsReadOverWhatWasThereBefore) {
+  const BufferId x = buffer("x", 0);
+  const BufferId w = buffer("w", 64);
+  const BufferId a = buffer("a", 128);
+  input(x);
+  launch("scale", {x}, w);
+  launch("scale", {x}, w);
+  p.instructions.back().inputs = {shard(x, 8, 8)};
+  p.instructions.back().outputs = {shard(w, 8, 8)};
+  launch("scale", {w}, a).inputs = {shard(w, 0, 8)};
+  EXPECT_EQ(message(), "sound");
+  p.instructions.back().inputs = {shard(w)};
+  EXPECT_EQ(message(), "sound");
+  p.instructions.back().inputs = {{w, type}};
+  EXPECT_EQ(message(),
+            "instruction 3 (scale 'a', micro-batch 0) reads 'w', but instruction 2 (scale 'w', micro-batch 0) has "
+            "written one rank's shard of it alone");
+}
+
+// In two halves, the first one first.
+TEST_F(CheckTest, AShardInTwoHalvesIsThere) {
+  const BufferId x = buffer("x", 0);
+  const BufferId w = buffer("w", 64);
+  const BufferId a = buffer("a", 128);
+  input(x);
+  for (const std::size_t offset : {0, 8}) {
+    launch("scale", {x}, w).inputs = {shard(x, offset, 8)};
+    p.instructions.back().outputs = {shard(w, offset, 8)};
+  }
+  launch("scale", {w}, a).inputs = {shard(w)};
+  EXPECT_EQ(message(), "sound");
+}
+
+// A copy to the disk leaves something in the rest of its last page, and nobody knows what.
+TEST_F(CheckTest, TheRestOfAPageIsNotThere) {
+  const BufferId x = page("x", 0, 0);
+  const BufferId there = page("there", kDiskTier, 0);
+  const BufferId back = page("back", 0, 1);
+  const TensorType whole{DType::f32, {1024}};
+  input(x).records = 0;
+  p.instructions.back().outputs[0].type = whole;
+  Instruction& full = store(x, there);
+  full.inputs[0].type = full.outputs[0].type = whole;
+  full.waits = {0};
+  full.records = 1;
+  Instruction& taken = load(there, back);
+  taken.inputs[0].type = taken.outputs[0].type = whole;
+  taken.waits = {1};
+  EXPECT_EQ(message(), "sound");
+  p.instructions[1].inputs[0].type = p.instructions[1].outputs[0].type = type;
+  EXPECT_EQ(message(),
+            "instruction 2 (load 'back', micro-batch 0) reads 'there', but instruction 1 (store 'there', micro-batch "
+            "0) has written less of it");
+  p.instructions[2].inputs[0].type = p.instructions[2].outputs[0].type = type;
+  EXPECT_EQ(message(), "sound");
+}
+
+// Pairs of accesses that were ordered: each writer of shards follows the readers since the one before it.
+TEST_F(CheckTest, ReadersAreFollowedOnce) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  input(x);
+  launch("scale", {x}, a);
+  EXPECT_EQ(check(p).conflicts_ordered, 1U);
+  input(x).outputs = {shard(x)};
+  EXPECT_EQ(check(p).conflicts_ordered, 3U);  // its writer and its reader
+  input(x).outputs = {shard(x)};
+  EXPECT_EQ(check(p).conflicts_ordered, 4U);  // the shard's writer
+}
+
 }  // namespace
 }  // namespace trireme::program

@@ -339,5 +339,119 @@ TEST_F(CheckTest, PlacesOutsideTheArena) {
   EXPECT_EQ(message(), "instruction 0 (input 'x', micro-batch 0) names buffer 9, which does not exist");
 }
 
+TEST_F(CheckTest, EventsThatNothingRecords) {
+  input(buffer("x", 0)).records = 1;
+  input(buffer("y", 64));
+  for (const std::int32_t event : {-1, 0, 2}) {
+    p.instructions.back().waits = {event};
+    EXPECT_EQ(message(),
+              fmt::format("instruction 1 (input 'y', micro-batch 0) waits for event {}, which nothing records", event));
+  }
+}
+
+// Inputs and workspaces lie inside their buffers too.
+TEST_F(CheckTest, WhatIsReadIsInsideItsBuffer) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  input(x);
+  launch("scale", {x}, a).workspace = {buffer("scratch", 128), type};
+  EXPECT_EQ(message(), "sound");
+  const Instruction good = p.instructions.back();
+  p.arena_bytes = 640;
+  p.instructions.back().inputs[0].type = {DType::f32, {17}};
+  EXPECT_EQ(message(), "instruction 1 (scale 'a', micro-batch 0) reaches beyond buffer 'x' (68 of 64 bytes)");
+  p.instructions.back() = good;
+  p.instructions.back().workspace.type = {DType::f32, {17}};
+  EXPECT_EQ(message(), "instruction 1 (scale 'a', micro-batch 0) reaches beyond buffer 'scratch' (68 of 64 bytes)");
+  for (const BufferId id : {-5, 3}) {
+    p.instructions.back().workspace.buffer = id;
+    EXPECT_EQ(message(),
+              fmt::format("instruction 1 (scale 'a', micro-batch 0) names buffer {}, which does not exist", id));
+  }
+  p.instructions.back() = good;
+  p.outputs = {{"a", 0, {3, type}}};
+  EXPECT_EQ(message(), "output 'a' of micro-batch 0 has no buffer");
+}
+
+TEST_F(CheckTest, WritesOverInputsWhereNoOpCanWorkInPlace) {
+  const BufferId x = buffer("x", 0);
+  p.buffers[0].bytes = 128;
+  const BufferId y = buffer("y", 0);
+  const BufferId z = buffer("z", 128);
+  const TensorType both{DType::f32, {32}};
+  input(x).outputs[0].type = both;
+  input(z);
+  // Another buffer at the same place; another place of the same buffer, before its end; a part of it.
+  launch("add", {x, z}, y);
+  EXPECT_EQ(message(), "instruction 2 (add 'y', micro-batch 0) writes 'y' over its own input 'x'");
+  p.instructions.back().inputs[0].type = both;
+  p.instructions.back().outputs = {{x, type, 64}};
+  EXPECT_EQ(message(), "instruction 2 (add 'y', micro-batch 0) writes 'x' over its own input 'x'");
+  p.instructions.back().inputs = {{x, type}, {z, type}};
+  p.instructions.back().outputs = {shard(x)};
+  EXPECT_EQ(message(), "instruction 2 (add 'y', micro-batch 0) writes 'x' over its own input 'x'");
+  // A copy has no op.
+  p.instructions.pop_back();
+  move(Instruction::Kind::copy, x, x, 0);
+  EXPECT_EQ(message(), "instruction 2 (copy 'x', micro-batch 0) writes 'x' over its own input 'x'");
+}
+
+// Each output of a collective goes with its own input.
+TEST_F(CheckTest, ACollectiveWritesOverItsOwnInputAlone) {
+  const BufferId x = buffer("x", 0);
+  const BufferId y = buffer("y", 64);
+  input(x);
+  input(y);
+  Instruction& sum = launch("all_reduce", {x, y}, x);
+  sum.kind = Instruction::Kind::collective;
+  sum.attributes.set("axis", std::string("dp"));
+  sum.attributes.set("parts", std::int64_t{2});
+  sum.attributes.set("reduce", std::string("sum"));
+  p.mesh = ir::parse_mesh("dp=2");
+  sum.outputs = {{x, type}, {y, type}};
+  EXPECT_EQ(message(), "sound");
+  std::swap(sum.outputs[0], sum.outputs[1]);
+  EXPECT_EQ(message(), "instruction 2 (all_reduce 'x', micro-batch 0) writes 'x' over its own input 'x'");
+}
+
+TEST_F(CheckTest, WhatAWorkspaceWasWrittenOverIsGone) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  const BufferId b = buffer("b", 128);
+  const BufferId scratch = buffer("scratch", 64);
+  input(x);
+  launch("scale", {x}, a);
+  launch("scale", {x}, b).workspace = {scratch, type};
+  launch("scale", {a}, b);
+  EXPECT_EQ(message(),
+            "instruction 3 (scale 'b', micro-batch 0) reads 'a', but instruction 2 (scale 'b', micro-batch 0) has "
+            "written 'scratch' there");
+}
+
+// What has no bytes lies over nothing.
+TEST_F(CheckTest, NothingIsNoConflict) {
+  const BufferId x = buffer("x", 0);
+  p.buffers[0].bytes = 128;
+  p.arena_bytes = 256;
+  const BufferId a = buffer("a", 128);
+  p.buffers[1].bytes = 128;
+  const TensorType both{DType::f32, {32}};
+  input(x).outputs[0].type = both;
+  Instruction& i = launch("pair", {x}, a);
+  i.inputs[0].type = both;
+  i.outputs = {{a, both}, {a, {DType::f32, {0}}, 64}};
+  EXPECT_EQ(message(), "sound");
+}
+
+// The second instruction of a stream is ordered after the first, and another stream's is not.
+TEST_F(CheckTest, TheFirstInstructionIsOrderedToo) {
+  const BufferId x = buffer("x", 0);
+  input(x);
+  input(x, 1);
+  EXPECT_EQ(message(),
+            "instruction 0 (input 'x', micro-batch 0) and instruction 1 (input 'x', micro-batch 0) touch the same "
+            "bytes, but nothing orders them");
+}
+
 }  // namespace
 }  // namespace trireme::program

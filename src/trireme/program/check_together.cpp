@@ -23,10 +23,11 @@ std::string types_text(const std::vector<Operand>& operands) {
 // What ranks must have in common about a collective.
 std::string collective_text(const Instruction& i) {
   std::string text = i.op->name;
-  // Of a halo exchange ranks have unequal slices, of which all know all: they differ in their place alone.
+  // Of a halo exchange ranks have unequal slices, of which all know all: they differ in their place alone, which no
+  // other collective has.
   const bool halo = ops::is_halo(*i.op);
   for (const auto& [name, value] : i.attributes)
-    if (!halo || name != "place") text += fmt::format(" {}={}", name, ir::to_text(value));
+    if (name != "place") text += fmt::format(" {}={}", name, ir::to_text(value));
   if (halo) {
     TensorType rest = i.inputs.front().type;
     rest.shape[static_cast<int>(i.attributes.integer("dim"))] = 0;
@@ -352,7 +353,6 @@ std::uint64_t order_digest(const Program& program) {
   for (const Instruction& i : program.instructions) {
     text += fmt::format("|{} {} {} {}", static_cast<int>(i.kind), i.micro, i.stream, i.records);
     for (const std::int32_t event : i.waits) text += fmt::format(" {}", event);
-    if (i.communicates()) text += fmt::format(" {} {}", i.name, collective_text(i));
   }
   return site_of(text);
 }

@@ -344,5 +344,59 @@ TEST_F(Messages, AServersProgramIsBetweenItsPushesAndItsAnswers) {
     EXPECT_NE(found.find(named), std::string::npos) << found;
 }
 
+TEST_F(Together, TheRoleThatWaitsIsNamed) {
+  const Program a = program({reduce("g1", "dp", {4})});
+  const Program b = program({reduce("g1", "dp", {4}), reduce("g2", "dp", {8})});
+  EXPECT_EQ(refused({{"stage 0", &a, {0}}, {"stage 1", &b, {1}}}, {{{"dp"}, {0, 1}}}),
+            "instruction 1 (all_reduce 'g2', micro-batch 0) of stage 1 waits along 'dp' for stage 0, which has no such "
+            "collective");
+}
+
+// What only one role launches is none of the other's, whatever its attributes are called.
+TEST_F(Together, OnlyCollectivesArePaired) {
+  Instruction copy;
+  copy.kind = Instruction::Kind::copy;
+  copy.attributes = {{"axis", std::string("dp")}};
+  const Program a = program({reduce("g", "dp", {4})});
+  const Program b = program({copy, reduce("g", "dp", {4})});
+  EXPECT_EQ(refused({{"stage 0", &a, {0}}, {"stage 1", &b, {1}}}, {{{"dp"}, {0, 1}}}), "nothing");
+  EXPECT_EQ(communication_digest(a), communication_digest(b));
+  EXPECT_NE(order_digest(a), order_digest(b));
+}
+
+TEST_F(Together, AnEventThatNothingRecordsIsNamed) {
+  Program a = program({reduce("g", "dp", {4})});
+  for (const std::int32_t event : {5, -1}) {
+    a.instructions[0].waits = {event};
+    EXPECT_EQ(refused({{"stage 0", &a, {0}}}, {}),
+              fmt::format("instruction 0 (all_reduce 'g', micro-batch 0) of stage 0 waits for event {}, which nothing "
+                          "records",
+                          event));
+  }
+}
+
+TEST_F(StagesThatSend, MessagesAreOfOneThing) {
+  Instruction other = receiving(1);
+  other.attributes.set("key", std::int64_t{4});
+  EXPECT_EQ(
+      why(device::Kind::cpu, {sending(0)}, {other}),
+      "message 0 of 'activation 0-1' is instruction 0 (send 'activation', micro-batch 0) of stage 0 ('activation' "
+      "under key 0 of micro-batch 0, f32[4]) on one side and instruction 0 (receive 'activation', micro-batch 0) "
+      "of stage 1 ('activation' under key 4 of micro-batch 0, f32[4]) on the other");
+  // Nobody receives what he has sent.
+  EXPECT_EQ(why(device::Kind::cpu, {sending(0), receiving(1)}, {}).find("message 0 of 'activation 0-1' is"), 0U);
+}
+
+// On a CPU each waits in its send until the other receives, which comes behind it on the same stream.
+TEST_F(StagesThatSend, AStreamOfACpuWaitsInItsSend) {
+  const auto both = [&](std::int64_t stage) {
+    std::vector<Instruction> of = {sending(stage), receiving(stage)};
+    of[1].stream = of[0].stream;
+    return of;
+  };
+  const std::string found = why(device::Kind::cpu, both(0), both(1));
+  EXPECT_EQ(found.find("a deadlock: "), 0U) << found;
+}
+
 }  // namespace
 }  // namespace trireme::program

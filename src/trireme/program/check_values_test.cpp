@@ -306,5 +306,84 @@ TEST_F(CheckTest, AGatherIsOfWholeShards) {
   EXPECT_EQ(message(), "instruction 1 (all_gather 'w', micro-batch 0) writes f32[16], and its op makes f32[8]");
 }
 
+TEST_F(Values, AStateIsGivenAValueOfItsOwn) {
+  const BufferId w = buffer("w", 0, 0);
+  p.states = 1;
+  p.values = {0, 0};
+  for (const std::int32_t value : {kNone, 2}) {
+    p.instructions.clear();
+    name(launch("scale", {w}, w), {0}, value);
+    EXPECT_EQ(message(), "instruction 0 (scale 'w', micro-batch 0) writes over state 'w' what is not its contents");
+  }
+  // The first instruction may leave the wrong one.
+  p.values = {0, 0, 0};
+  p.instructions.clear();
+  name(launch("scale", {w}, w), {0}, 1);
+  EXPECT_EQ(message(), "instruction 0 (scale 'w', micro-batch 0) leaves in state 'w' what is to be written over there");
+  // Where checkpoints are staged nothing is to be left.
+  name(p.instructions.back(), {0}, 2);
+  buffer("checkpoint", 64, kStaging);
+  EXPECT_EQ(message(), "sound");
+}
+
+// Each rank has a new second half of its quarter, and what it had of the first.
+TEST_F(Values, OfHalvesOfAShard) {
+  const BufferId x = buffer("x", 0);
+  const BufferId w = buffer("w", 64);
+  const BufferId a = buffer("a", 128);
+  p.values = {kNone, kNone, kNone, kNone};
+  name(input(x), {}, 0);
+  name(launch("scale", {x}, w), {0}, 1);
+  launch("scale", {x}, w).inputs = {shard(x, 8, 8)};
+  p.instructions.back().outputs = {shard(w, 8, 8)};
+  name(p.instructions.back(), {0}, 2);
+  const auto read = [&](const Operand& o, std::int32_t value) {
+    launch("scale", {w}, a).inputs = {o};
+    name(p.instructions.back(), {value}, 3);
+    std::string found = message();
+    p.instructions.pop_back();
+    return found;
+  };
+  EXPECT_EQ(read(shard(w, 0, 8), 1), "sound");
+  EXPECT_EQ(read(shard(w, 8, 8), 2), "sound");
+  const std::string over =
+      "instruction 3 (scale 'a', micro-batch 0) reads 'w', but instruction {} (scale 'w', "
+      "micro-batch 0) has written over it";
+  EXPECT_EQ(read(shard(w, 0, 8), 2), fmt::format(fmt::runtime(over), 1));
+  EXPECT_EQ(read(shard(w, 8, 8), 1), fmt::format(fmt::runtime(over), 2));
+  // The first half of the second rank's quarter, as all have it.
+  EXPECT_EQ(read({w, {DType::f32, {0}}, 0}, 1), "sound");
+  // Both halves, of two values.
+  launch("scale", {x}, w).inputs = {shard(x, 0, 8)};
+  p.instructions.back().outputs = {shard(w, 0, 8)};
+  name(p.instructions.back(), {0}, 3);
+  launch("scale", {w}, a).inputs = {shard(w, 8, 8)};
+  name(p.instructions.back(), {2}, 3);
+  EXPECT_EQ(message(), "sound");
+  p.instructions.back().inputs = {shard(w, 0, 8)};
+  name(p.instructions.back(), {3}, 3);
+  EXPECT_EQ(message(), "sound");
+}
+
+// The last number of what is no state has a value like the others.
+TEST_F(Values, OnlyStatesHavePadding) {
+  const BufferId x = buffer("x", 0);
+  const BufferId w = buffer("w", 64);
+  const BufferId a = buffer("a", 128);
+  p.values = {kNone, kNone, kNone, kNone};
+  name(input(x), {}, 0);
+  launch("scale", {x}, w).inputs = {shard(x)};
+  p.instructions.back().outputs = {shard(w)};
+  name(p.instructions.back(), {0}, 1);
+  launch("scale", {x}, w);
+  p.instructions.back().inputs[0].type = p.instructions.back().outputs[0].type = {DType::f32, {15}};
+  name(p.instructions.back(), {0}, 2);
+  launch("scale", {w}, a).inputs = {shard(w)};
+  name(p.instructions.back(), {2}, 3);
+  EXPECT_EQ(message(),
+            "instruction 3 (scale 'a', micro-batch 0) reads 'w', but instruction 1 (scale 'w', micro-batch 0) has "
+            "written over it");
+}
+
 }  // namespace
 }  // namespace trireme::program

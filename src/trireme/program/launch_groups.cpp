@@ -26,9 +26,8 @@ bool can_group(const Program& program, const Instruction& instruction) {
   return kernel != nullptr && kernel->groups;
 }
 
-bool same_launch(const Instruction& a, const Instruction& b) {
-  return a.kind == b.kind && a.op == b.op && a.stream == b.stream;
-}
+// Of the kinds that are grouped, copies alone have no op.
+bool same_launch(const Instruction& a, const Instruction& b) { return a.op == b.op && a.stream == b.stream; }
 
 // Bytes of the tiers, as operands name them. Operands whose extents meet are kept together, so that few are compared.
 class Bytes {
@@ -94,36 +93,41 @@ class Bytes {
   std::array<Clusters, kTiers> clusters_;
 };
 
-// What the members of a group touch so far.
+// What the members of a group touch so far. Where the workspace of one is enough for all, those of others may lie over
+// it, and nothing else may.
 class Members {
  public:
-  explicit Members(const Program& program) : p_(program), read_(program), written_(program) {}
+  explicit Members(const Program& program) : p_(program), read_(program), written_(program), shared_(program) {}
 
   bool conflicts(const Instruction& instruction) const {
-    const bool reads = std::any_of(instruction.inputs.begin(), instruction.inputs.end(),
-                                   [&](const Operand& o) { return o.buffer != kNone && written_.meets(o); });
-    const auto writes = [&](const Operand& o) { return read_.meets(o) || written_.meets(o); };
-    return reads || std::any_of(instruction.outputs.begin(), instruction.outputs.end(), writes) ||
-           (has_own_workspace(instruction) && writes(instruction.workspace));
+    const auto reads = [&](const Operand& o) { return o.buffer != kNone && (written_.meets(o) || shared_.meets(o)); };
+    const auto writes = [&](const Operand& o) { return read_.meets(o) || written_.meets(o) || shared_.meets(o); };
+    if (std::any_of(instruction.inputs.begin(), instruction.inputs.end(), reads) ||
+        std::any_of(instruction.outputs.begin(), instruction.outputs.end(), writes))
+      return true;
+    const Operand& workspace = instruction.workspace;
+    if (workspace.buffer == kNone) return false;
+    return shares_workspace(instruction) ? read_.meets(workspace) || written_.meets(workspace) : writes(workspace);
   }
 
   void add(const Instruction& instruction) {
     for (const Operand& o : instruction.inputs)
       if (o.buffer != kNone) read_.add(o);
     for (const Operand& o : instruction.outputs) written_.add(o);
-    if (has_own_workspace(instruction)) written_.add(instruction.workspace);
+    if (instruction.workspace.buffer != kNone)
+      (shares_workspace(instruction) ? shared_ : written_).add(instruction.workspace);
   }
 
  private:
-  bool has_own_workspace(const Instruction& instruction) const {
-    if (instruction.workspace.buffer == kNone) return false;
+  bool shares_workspace(const Instruction& instruction) const {
     const ir::KernelDef* kernel = kernel_of(p_, instruction);
-    return kernel == nullptr || !kernel->shares_workspace;
+    return kernel != nullptr && kernel->shares_workspace;
   }
 
   const Program& p_;
   Bytes read_;
   Bytes written_;
+  Bytes shared_;  // workspaces
 };
 
 }  // namespace

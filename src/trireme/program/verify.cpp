@@ -12,7 +12,7 @@ using ir::index;
 
 void verify_operand(const Program& program, const Operand& o, std::size_t i) {
   if (o.buffer == kNone) return;
-  if (o.buffer < 0 || index(o.buffer) >= program.buffers.size())
+  if (index(o.buffer) >= program.buffers.size())
     fail("{} names buffer {}, which does not exist", describe(program, i), o.buffer);
   const Buffer& buffer = program.buffers[index(o.buffer)];
   if (o.offset + o.extent() > buffer.bytes)
@@ -48,7 +48,7 @@ void verify_events(const Program& program) {
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
     for (const std::int32_t event : instruction.waits)
-      if (event < 0 || index(event) >= recorder.size() || recorder[index(event)] == program.instructions.size())
+      if (index(event) >= recorder.size() || recorder[index(event)] == program.instructions.size())
         fail("{} waits for event {}, which no instruction before it records", describe(program, i), event);
     if (instruction.records == kNone) continue;
     std::size_t& from = recorder[index(instruction.records)];
@@ -64,7 +64,7 @@ void verify(const Program& program) {
   for (std::size_t i = 0; i < program.instructions.size(); ++i) verify_instruction(program, i);
   verify_events(program);
   for (const NamedOutput& output : program.outputs)
-    if (output.operand.buffer < 0 || index(output.operand.buffer) >= program.buffers.size())
+    if (index(output.operand.buffer) >= program.buffers.size())
       fail("output '{}' of micro-batch {} has no buffer", output.name, output.micro);
   verify_launch_groups(program);
   verify_capture_regions(program);
