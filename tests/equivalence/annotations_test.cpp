@@ -287,6 +287,21 @@ TEST(Annotations, RowsAreSharedOutWhateverIsAnnotatedOverData) {
   }
 }
 
+// The rows whose statistics a rank takes are its own, also where a convolution would be made in channels over dp.
+TEST(Annotations, OwnStatisticsAreThoseOfTheRowsOfARank) {
+  for (const char* mesh : {"dp=2", "dp=2,h=2"})
+    for (const auto& sharding : std::vector<std::map<std::string, std::string>>{
+             {{"blocks.1.conv.weight", "out:dp"}},
+             {{"blocks.0.conv.weight", "out:dp"}, {"blocks.1.bn.bias", "0:dp"}, {"blocks.1.conv.weight", "in:dp"}}}) {
+      train::Config rows = over_mesh(annotated_model("convnet"), mesh);
+      rows.train.batch_stats = train::BatchStats::local;
+      train::Config annotated = rows;
+      annotated.parallel.sharding = sharding;
+      SCOPED_TRACE(fmt::format("{} {}", mesh, sharding.begin()->first));
+      expect_like_by_distance(rows, annotated, {.tolerance = {2e-5, 5e-4}, .steps = 2, .planted = true});
+    }
+}
+
 // ---- drawn
 
 class DrawnAnnotations {
