@@ -219,19 +219,26 @@ class PlanMaker {
     };
     program::Schedule schedule = made(one_of("file", {"gpipe", "1f1b", "zero-bubble", "interleaved:2"}));
     chunks = schedule.chunks;
-    if (chunks == 1 && plan_.choices.coin("last stage"))
-      schedule.stages.back() = made(one_of("last stage's", {"gpipe", "1f1b", "zero-bubble"})).stages.back();
+    const auto runs = [](const program::Schedule& changed) {
+      try {
+        program::check_schedule(changed);
+        return true;
+      } catch (const Error&) {  // not that one
+        return false;
+      }
+    };
+    if (chunks == 1 && plan_.choices.coin("last stage")) {
+      program::Schedule changed = schedule;
+      changed.stages.back() = made(one_of("last stage's", {"gpipe", "1f1b", "zero-bubble"})).stages.back();
+      if (runs(changed)) schedule = changed;
+    }
     for (int i = 0; i < 40 + 10 * number("micro-batches"); ++i) {
       program::Schedule changed = schedule;
       auto& actions = changed.stages[static_cast<std::size_t>(i % stages)];
       const auto at =
           plan_.choices.below(static_cast<std::uint32_t>(actions.size()) - 1, "swap", static_cast<std::uint64_t>(i));
       std::swap(actions[at], actions[at + 1]);
-      try {
-        program::check_schedule(changed);
-        schedule = changed;
-      } catch (const Error&) {  // not that one
-      }
+      if (runs(changed)) schedule = changed;
     }
     const std::filesystem::path file =
         std::filesystem::path(::testing::TempDir()) / fmt::format("random_plan_{}_{}.schedule", plan_.seed, ::getpid());
