@@ -22,6 +22,7 @@
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
 #include "trireme/train/compile.h"
+#include "trireme/train/sharding.h"
 
 namespace trireme::testing {
 namespace {
@@ -263,6 +264,47 @@ TEST(Annotations, TheMoreExactWins) {
   const ir::Module& module = trained.role().module;
   EXPECT_EQ(module.state(module.find_state("blocks.0.mlp.up.weight")).sharding.str(), "[tp,_]");
   EXPECT_EQ(module.state(module.find_state("blocks.1.mlp.up.weight")).sharding.str(), "[_,tp]");
+}
+
+// Rows are shared out over dp though parameters at both ends of the model have that axis too: the tied table, which is
+// read first and last.
+TEST(Annotations, RowsAreSharedOutWhateverIsAnnotatedOverData) {
+  for (const Annotated& a : {Annotated{"gpt2", "dp=2", {{"wte.weight", "vocab:dp"}}},
+                             {"gpt2", "dp=2,tp=2", {{"wte.weight", "vocab:dp"}, {"*.mlp.up.weight", "out:tp"}}, 2},
+                             {"llama", "dp=2", {{"embed.weight", "vocab:dp"}, {"head.weight", "vocab:dp"}}, 1},
+                             {"llama", "dp=2", {{"*.up.weight", "out:dp"}, {"*.down.weight", "in:dp"}}},
+                             {"mlp", "dp=2", {{"layers.0.weight", "in:dp"}, {"head.weight", "in:dp"}}},
+                             {"mlp", "dp=2", {{"layers.0.weight", "out:dp"}, {"layers.1.weight", "in:dp"}}},
+                             {"convnet", "dp=2", {{"blocks.*.conv.weight", "out:dp"}, {"head.weight", "in:dp"}}}}) {
+    SCOPED_TRACE(a.text());
+    const train::ExplainedSharding explained = train::explain_sharding(a.config(), train::Registry{});
+    const ir::Graph& micro = explained.module.graph("micro");
+    int rows = 0;
+    for (const ir::ValueInfo& value : micro.values) {
+      const bool has_rows = value.type.shape.rank() > 1 && value.type.shape[0] == a.config().train.batch;
+      if (!has_rows || value.kind == ir::ValueInfo::Kind::state || value.name.find("grad") != value.name.npos) continue;
+      ++rows;
+      EXPECT_EQ(value.sharding.dims.empty() ? "" : fmt::format("{}", fmt::join(value.sharding.dims[0], "+")), "dp")
+          << value.name;
+    }
+    EXPECT_GT(rows, 4);
+    expect_annotated_like_one_rank(a);
+  }
+}
+
+// The rows whose statistics a rank takes are its own, also where a convolution would be made in channels over dp.
+TEST(Annotations, OwnStatisticsAreThoseOfTheRowsOfARank) {
+  for (const char* mesh : {"dp=2", "dp=2,h=2"})
+    for (const auto& sharding : std::vector<std::map<std::string, std::string>>{
+             {{"blocks.1.conv.weight", "out:dp"}},
+             {{"blocks.0.conv.weight", "out:dp"}, {"blocks.1.bn.bias", "0:dp"}, {"blocks.1.conv.weight", "in:dp"}}}) {
+      train::Config rows = over_mesh(annotated_model("convnet"), mesh);
+      rows.train.batch_stats = train::BatchStats::local;
+      train::Config annotated = rows;
+      annotated.parallel.sharding = sharding;
+      SCOPED_TRACE(fmt::format("{} {}", mesh, sharding.begin()->first));
+      expect_like_by_distance(rows, annotated, {.tolerance = {2e-5, 5e-4}, .steps = 2, .planted = true});
+    }
 }
 
 // ---- drawn

@@ -7,6 +7,7 @@
 #include "equivalence/training.h"
 #include "equivalence/trajectory.h"
 #include "trireme/core/error.h"
+#include "trireme/train/compression.h"
 
 namespace trireme::testing {
 namespace {
@@ -225,6 +226,44 @@ TEST(CompressedMeshes, ParametersShardedOverDataNextToOthers) {
 TEST(CompressedMeshes, ATableShardedOverData) {
   for (const char* sharding : {"vocab:dp", "in:dp"})
     expect_annotated_to_train(small_model("llama"), {{"embed.weight", sharding}}, "dp=2");
+}
+
+// That is read first and last: nothing else brings dp to what is between.
+TEST(CompressedMeshes, ATiedTableShardedOverData) {
+  train::Config tied = small_model("llama");
+  tied.model.tie_embeddings = true;
+  expect_annotated_to_train(tied, {{"embed.weight", "vocab:dp"}}, "dp=2");
+  for (const char* kind : {"bf16", "int8", "onebit", "powersgd:2", "topk:0.2"}) {
+    SCOPED_TRACE(kind);
+    train::Config config = over_mesh(compressed(small_model("gpt2"), kind), "dp=2");
+    config.parallel.sharding = {{"wte.weight", "vocab:dp"}};
+    const train::Registry registry;
+    EXPECT_EQ(train::compression_warning(config, train::compile(config, registry, {})), "");
+  }
+}
+
+// Where every rank has all terms of all gradients, that is said.
+TEST(CompressedMeshes, CompressionOfNothingIsWarnedOf) {
+  const auto warning = [](train::Config config, const char* kind, const std::map<std::string, std::string>& sharding) {
+    config = over_mesh(compressed(config, kind), "dp=2");
+    config.parallel.sharding = sharding;
+    const train::Registry registry;
+    return train::compression_warning(config, train::compile(config, registry, {}));
+  };
+  train::Config tiny = small_model("mlp");
+  tiny.model.image = 4;
+  tiny.model.channels = 1;
+  tiny.model.width = 8;
+  train::resolve_model(tiny, tiny.model.vocab);
+  for (const char* kind : {"bf16", "int8", "onebit", "powersgd:2", "topk:0.2"}) {
+    SCOPED_TRACE(kind);
+    EXPECT_EQ(warning(small_model("mlp"), kind, {}), "");
+    const std::string whole = warning(small_model("mlp"), kind, {{"*.weight", "out:dp"}});
+    EXPECT_NE(whole.find(fmt::format("parallel.compress = \"{}\" has no effect", kind)), whole.npos) << whole;
+    if (std::string(kind) == "bf16" || std::string(kind) == "int8") {
+      EXPECT_NE(warning(tiny, kind, {}), "") << "of small tensors alone";
+    }
+  }
 }
 
 // And over h.

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "equivalence/drawn_sharding.h"
 #include "equivalence/pipedream_reference.h"
 #include "support/source_dir.h"
 #include "trireme/core/error.h"
@@ -218,19 +219,26 @@ class PlanMaker {
     };
     program::Schedule schedule = made(one_of("file", {"gpipe", "1f1b", "zero-bubble", "interleaved:2"}));
     chunks = schedule.chunks;
-    if (chunks == 1 && plan_.choices.coin("last stage"))
-      schedule.stages.back() = made(one_of("last stage's", {"gpipe", "1f1b", "zero-bubble"})).stages.back();
+    const auto runs = [](const program::Schedule& changed) {
+      try {
+        program::check_schedule(changed);
+        return true;
+      } catch (const Error&) {  // not that one
+        return false;
+      }
+    };
+    if (chunks == 1 && plan_.choices.coin("last stage")) {
+      program::Schedule changed = schedule;
+      changed.stages.back() = made(one_of("last stage's", {"gpipe", "1f1b", "zero-bubble"})).stages.back();
+      if (runs(changed)) schedule = changed;
+    }
     for (int i = 0; i < 40 + 10 * number("micro-batches"); ++i) {
       program::Schedule changed = schedule;
       auto& actions = changed.stages[static_cast<std::size_t>(i % stages)];
       const auto at =
           plan_.choices.below(static_cast<std::uint32_t>(actions.size()) - 1, "swap", static_cast<std::uint64_t>(i));
       std::swap(actions[at], actions[at + 1]);
-      try {
-        program::check_schedule(changed);
-        schedule = changed;
-      } catch (const Error&) {  // not that one
-      }
+      if (runs(changed)) schedule = changed;
     }
     const std::filesystem::path file =
         std::filesystem::path(::testing::TempDir()) / fmt::format("random_plan_{}_{}.schedule", plan_.seed, ::getpid());
@@ -248,27 +256,22 @@ class PlanMaker {
     if (has("compress=topk:0.2|onebit")) parallel.compress_warmup = 1;
     parallel.server = chosen("server");
     if (has("server!=none")) parallel.servers = std::stoi(one_of("servers", {"1", "2"}));
-    if (has("annotations=some")) annotate();
+    const DrawnSharding drawn = draw_sharding(plan_.choices, plain_.model);
+    parallel.sharding = drawn.annotations;
+    over_dp_ = drawn.over_dp;
+    if (over_dp_ && has("compress!=none")) send_all();
   }
 
-  // In the place of the presets, some of which are left out.
-  void annotate() {
-    std::map<std::string, std::string>& sharding = config().parallel.sharding;
-    if (words()) {
-      const bool gpt2 = has("model=gpt2");
-      const std::string first = gpt2 ? "*.mlp.up.weight" : "*.mlp.gate.weight";
-      const std::string kind = one_of("annotation", {"columns", "rows too", "attention", "positions"});
-      sharding = {{first, "out:tp"}};
-      if (kind == "rows too") sharding["*.mlp.down.weight"] = "in:tp";
-      if (kind == "attention") sharding = {{gpt2 ? "*.attn.qkv.weight" : "*.attn.q.weight", "out:tp"}};
-      if (kind == "positions" && plain_.model.context % number("tp") == 0) sharding["tokens"] = "sequence:tp";
-      if (has("dp!=1") && plan_.choices.coin("rows")) sharding["targets"] = "batch:dp";
-    } else if (has("model=mlp")) {
-      sharding = {{one_of("layer", {"layers.0.weight", "layers.1.weight"}), one_of("side", {"out:tp", "in:tp"})}};
-    } else {
-      sharding = {{has("model=convnet") ? "blocks.1.conv.weight" : "*.conv2.weight", "out:tp"}};
-      if (has("h!=1") && has("w=1") && plan_.choices.coin("turned")) sharding["images"] = "width:h";
-    }
+  // A rank has all terms of what is annotated over dp, and of that nothing is compressed. Where all of a sum is sent,
+  // nearly or exactly, the plan trains like one rank that compresses nothing, whichever sums those are.
+  void send_all() {
+    if (!plan_.choices.coin("all is sent")) return;
+    // Two thin matrices of all ranks would be larger than the sum, and of signs nothing is exact.
+    if (has("compress=powersgd:2|onebit")) return;
+    // Replicas that compress momenta clip their own gradients.
+    if (has("compress=topk:0.2") && has("clip!=0")) return;
+    all_is_sent_ = true;
+    if (has("compress=topk:0.2")) config().parallel.compress = "topk:1";
   }
 
   // As much as needs something to be recomputed or offloaded.
@@ -285,6 +288,9 @@ class PlanMaker {
 
   // ---- what it is compared with
 
+  // In a way that the reference must have too.
+  bool compresses() const { return has("compress!=none") && !all_is_sent_; }
+
   // The plainest plan that makes the same mathematics. What a rank rounds depends on what it has: then the reference
   // has the same axes.
   train::Config reference() const {
@@ -294,12 +300,12 @@ class PlanMaker {
     // What is recomputed is not saved, and so not rounded.
     const bool staged = has("messages!=same") || (rounds_saved && has("remat!=none"));
     // Batch norms make much of sums of shards that are rounded to 16 bits before they are added.
-    const bool sums_shards =
-        low() && has("model=convnet|resnet18|mlp") && mesh_.ranks() > mesh_.size_of("pp") * mesh_.size_of("dp");
+    const bool sums_shards = low() && has("model=convnet|resnet18|mlp") &&
+                             (over_dp_ || mesh_.ranks() > mesh_.size_of("pp") * mesh_.size_of("dp"));
     const bool whole = staged || rounds_saved || has("precision=fp8") || sums_shards;
     std::vector<std::string> axes;
     for (const ir::Mesh::Axis& axis : mesh_.axes) {
-      const bool compressed = has("compress!=none") && (axis.name == "dp" || axis.name == "tp");
+      const bool compressed = compresses() && (axis.name == "dp" || axis.name == "tp");
       const bool own_rows = has("statistics=local") && axis.name != "tp";
       if (axis.name == "pp" ? staged : whole || compressed || own_rows)
         axes.push_back(fmt::format("{}={}", axis.name, axis.size));
@@ -318,10 +324,13 @@ class PlanMaker {
       plainest.parallel.stages = c.parallel.stages;
     }
     if (whole) plainest.parallel.sequence = c.parallel.sequence;
-    if (over.size_of("tp") > 1) plainest.parallel.sharding = c.parallel.sharding;
-    plainest.parallel.compress = c.parallel.compress;
-    plainest.parallel.compress_warmup = c.parallel.compress_warmup;
-    if (has("compress!=none")) plainest.parallel.server = c.parallel.server;
+    if (over.size_of("tp") > 1 || ((whole || compresses()) && over.size_of("dp") > 1))
+      plainest.parallel.sharding = c.parallel.sharding;
+    if (compresses()) {
+      plainest.parallel.compress = c.parallel.compress;
+      plainest.parallel.compress_warmup = c.parallel.compress_warmup;
+      plainest.parallel.server = c.parallel.server;
+    }
     // Convolutions are made in the same parts, and shards' sums of 16 bits are rounded in the same order.
     plainest.parallel.overlap = sums_shards && c.parallel.overlap;
     if (low()) plainest.parallel.allreduce = c.parallel.allreduce;
@@ -352,6 +361,7 @@ class PlanMaker {
     if (c.memory.limit.count > 0) line += fmt::format(" · limit {}", c.memory.limit.count);
     if (c.prune.method != train::Prune::none)
       line += fmt::format(" · prune {} {} {}", c.prune.method, c.prune.pattern, c.prune.schedule);
+    if (all_is_sent_) line += fmt::format(" · all is sent by {}", c.parallel.compress);
     for (const auto& [pattern, sharding] : c.parallel.sharding) line += fmt::format(" · {} = {}", pattern, sharding);
     return line;
   }
@@ -359,6 +369,8 @@ class PlanMaker {
   RandomPlan plan_;
   train::Config plain_;
   ir::Mesh mesh_;
+  bool over_dp_ = false;      // parameters are annotated over dp
+  bool all_is_sent_ = false;  // of what is compressed
 };
 
 }  // namespace

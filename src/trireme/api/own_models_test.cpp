@@ -1,4 +1,6 @@
 // Models drawn at random, sharded by annotations drawn at random, train like one rank or are refused before they do.
+#include "trireme/api/own_models_test.h"
+
 #include <gtest/gtest.h>
 #include <trireme/trireme.h>
 
@@ -17,24 +19,8 @@
 
 namespace {
 
+using trireme::testing::Draw;
 using trireme::testing::plain_sgd;
-
-// What a seed chooses, one number after the other.
-class Draw {
- public:
-  explicit Draw(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ull + 1) {}
-  std::int64_t below(std::int64_t n) {
-    state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
-    return static_cast<std::int64_t>((state_ >> 33) % static_cast<std::uint64_t>(n));
-  }
-  template <class T>
-  T one_of(const std::vector<T>& all) {
-    return all[static_cast<std::size_t>(below(std::ssize(all)))];
-  }
-
- private:
-  std::uint64_t state_;
-};
 
 // Sequences of features through blocks of several kinds. Sizes are such that most ranks do not divide most of them.
 struct DrawnModel {

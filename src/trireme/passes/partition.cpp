@@ -154,6 +154,10 @@ class GraphPartitioner {
         choices.push_back({axis.name, {*share}});
         continue;
       }
+      if (const auto rows = own_rows(node, factors); rows && axis.name == ir::kDataAxis) {
+        choices.push_back({axis.name, {*rows}});
+        continue;
+      }
       if (claimed.empty()) continue;
       Choice& choice = choices.emplace_back(Choice{axis.name, {claimed.begin(), claimed.end()}});
       choice.factors.push_back(-1);
@@ -191,6 +195,17 @@ class GraphPartitioner {
     }
     if (!best) cannot(node, operands);
     return *best;
+  }
+
+  // The factor of the rows of a batch norm by own statistics, where replicas share the rows out: of those that another
+  // way would bring to a rank as well it would take other statistics.
+  std::optional<int> own_rows(const Node& node, const ir::Factors& factors) const {
+    if (!options_.own_statistics || node.op->name != "batch_norm" || !node.attributes.boolean("training")) return {};
+    const Sharding normed = wanted(node.outputs.front());
+    if (normed.dims.empty()) return {};
+    const Axes& rows = normed.dims.front();
+    if (std::find(rows.begin(), rows.end(), ir::kDataAxis) == rows.end()) return {};
+    return factors.outputs.front().front();
   }
 
   // Whether what each rank has for itself alone is read as it was made.

@@ -24,6 +24,8 @@ using ir::Sharding;
 using ir::StateId;
 using ir::ValueId;
 
+constexpr int kSeveral = -2;  // of factors
+
 // What is sharded together in every graph: a state, or a value of one graph.
 struct Cell {
   TensorType type;
@@ -55,6 +57,12 @@ class Propagator {
         cells.push_back(cells_.size());
         add_cell(graph.name, "%" + value.name, value.type, value.kind == ir::ValueInfo::Kind::input);
       }
+      std::vector<bool>& of_rows = of_rows_.emplace_back();
+      for (const ir::ValueInfo& value : graph.values) of_rows.push_back(value.kind == ir::ValueInfo::Kind::input);
+      for (const Node& node : graph.nodes)
+        if (std::any_of(node.inputs.begin(), node.inputs.end(),
+                        [&](ValueId id) { return id != kNone && of_rows[index(id)]; }))
+          for (const ValueId id : node.outputs) of_rows[index(id)] = true;
       std::vector<NodeRules>& rules = rules_.emplace_back();
       rules.reserve(graph.nodes.size());
       for (const Node& node : graph.nodes) rules.emplace_back(node, graph.input_types(node), graph.output_types(node));
@@ -319,7 +327,15 @@ class Propagator {
               [&](const std::string& a, const std::string& b) { return mesh_.index_of(a) < mesh_.index_of(b); });
   }
 
+  // Rows first, which go where they can before parameters that have the data axis too send it elsewhere.
   void spread() {
+    for (const bool rows_first : {true, false}) {
+      rows_first_ = rows_first;
+      spread_on();
+    }
+  }
+
+  void spread_on() {
     for (bool changed = true; changed;) {
       changed = false;
       // Reductions only where nothing else moves any more.
@@ -354,6 +370,7 @@ class Propagator {
     bool changed = false;
     const auto of_its_own = [&](const std::string& axis) { return !is_in(axis, from.dims[d]); };
     for (const std::string& axis : from.dims[d]) {
+      if (rows_first_ && axis == ir::kDataAxis) continue;
       if (to.closed || has(to, axis) || !takes(to, d, axis)) continue;
       // Axes of both come together by chance: the extent divides by all of them, or each has its own.
       if (std::any_of(to.dims[d].begin(), to.dims[d].end(), of_its_own) && !fits(to, static_cast<int>(d), {axis}))
@@ -392,18 +409,27 @@ class Propagator {
     return changed;
   }
 
-  // The factor that an axis shards in some operand or result of a node; -1: none, or more than one.
+  // The factor that an axis shards in some operand or result of a node; -1: none, or more than one. Rows that are
+  // shared out stay so where a parameter has the data axis too, in another dimension.
   int claimed(std::size_t g, const Node& node, const ir::Factors& factors, const std::string& axis,
               const Cell*& source) const {
+    if (axis == ir::kDataAxis && rows_first_) return claimed_by(g, node, factors, axis, source, true);
+    const int any = claimed_by(g, node, factors, axis, source, false);
+    return any == kSeveral && axis == ir::kDataAxis ? claimed_by(g, node, factors, axis, source, true) : any;
+  }
+
+  // `of_rows`: only what is made of the graph's inputs claims.
+  int claimed_by(std::size_t g, const Node& node, const ir::Factors& factors, const std::string& axis,
+                 const Cell*& source, bool of_rows) const {
     int found = -1;
-    bool unique = true;
-    each_dim(g, node, factors, [&](const Cell& cell, std::size_t d, int factor) {
+    source = nullptr;
+    each_dim(g, node, factors, [&](const Cell& cell, std::size_t d, int factor, ValueId value) {
+      if (found == kSeveral || (of_rows && !of_rows_[g][index(value)])) return;
       if (!is_in(axis, cell.dims[d]) && !is_in(axis, cell.shared[d])) return;
-      if (found >= 0 && found != factor) unique = false;
-      if (found < 0) source = &cell;
-      found = factor;
+      if (source == nullptr) source = &cell;
+      found = found >= 0 && found != factor ? kSeveral : factor;
     });
-    return unique ? found : -1;
+    return found;
   }
 
   template <class F>
@@ -412,7 +438,7 @@ class Propagator {
       for (std::size_t i = 0; i < ids.size(); ++i) {
         if (ids[i] == kNone) continue;
         const Cell& cell = cells_[cell_of_[g][index(ids[i])]];
-        for (std::size_t d = 0; d < dims[i].size(); ++d) f(cell, d, dims[i][d]);
+        for (std::size_t d = 0; d < dims[i].size(); ++d) f(cell, d, dims[i][d], ids[i]);
       }
     };
     side(node.inputs, factors.inputs);
@@ -440,9 +466,10 @@ class Propagator {
     bool changed = false;
     const std::string& made = module_.graphs[g].value(node.outputs.front()).name;
     bool sharded = false;  // by any of them, which others may only share
-    each_dim(g, node, factors,
-             [&](const Cell& cell, std::size_t d, int f) { sharded |= f == factor && is_in(axis, cell.dims[d]); });
-    each_dim(g, node, factors, [&](const Cell& seen, std::size_t d, int f) {
+    each_dim(g, node, factors, [&](const Cell& cell, std::size_t d, int f, ValueId) {
+      sharded |= f == factor && is_in(axis, cell.dims[d]);
+    });
+    each_dim(g, node, factors, [&](const Cell& seen, std::size_t d, int f, ValueId) {
       Cell& cell = const_cast<Cell&>(seen);
       if (f != factor || cell.closed || has(cell, axis) || !takes(cell, d, axis)) return;
       if (!sharded) {
@@ -499,9 +526,11 @@ class Propagator {
   const std::vector<Annotation>& annotations_;
   Propagate::Reasons* reasons_;
   std::optional<Split> split_;
+  bool rows_first_ = false;
   std::vector<Cell> cells_;                        // the states first
   std::vector<std::size_t> state_cell_;            // by state: its own, or its parameter's
   std::vector<std::vector<std::size_t>> cell_of_;  // by graph and value
+  std::vector<std::vector<bool>> of_rows_;         // by graph and value: made of the graph's inputs
   std::vector<std::vector<NodeRules>> rules_;      // by graph and node
 };
 

@@ -6,7 +6,6 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
-#include "trireme/train/compile.h"
 #include "trireme/train/schedule.h"
 
 namespace trireme::train {
@@ -18,6 +17,14 @@ bool has_warmup(Compress kind) { return kind == Compress::topk || kind == Compre
 std::int64_t variance_steps(const Config& config, std::int64_t step) {
   const bool keeps_it = config.parallel.compress == Compress::onebit && compresses_later(config);
   return keeps_it ? std::min(step, compression_warmup(config)) : step;
+}
+
+bool compresses_something(const ir::Module& module) {
+  if (!module.has_graph("update")) return false;
+  const std::vector<ir::Node>& nodes = module.graph("update").nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [](const ir::Node& node) {
+    return node.op->name == "pack" || node.op->name == "take_largest" || node.op->name == "orthonormalise";
+  });
 }
 
 }  // namespace
@@ -70,7 +77,16 @@ void drop_replaced_compression(Config& config, const Config& before, const std::
   if (kind == Compress::none) drop("parallel.error_feedback", &ParallelConfig::error_feedback);
 }
 
-std::string compression_warning(const Config& config) {
+std::string compression_warning(const Config& config, const Compiled& compiled) {
+  if (config.parallel.compress == Compress::none) return {};
+  if (std::none_of(compiled.roles.begin(), compiled.roles.end(),
+                   [](const Role& role) { return compresses_something(role.module); }))
+    return fmt::format(
+        "parallel.compress = \"{}\" has no effect: no gradient that it could make smaller is summed over {}. A rank "
+        "has "
+        "all terms of the gradients of parameters that parallel.sharding annotates over {}, and of all where that axis "
+        "shares out no rows; small tensors travel as they are",
+        config.parallel.compress, ir::kDataAxis, ir::kDataAxis);
   const bool warms_up = has_warmup(config.parallel.compress.kind());
   if (const std::int64_t warmup = warms_up ? compression_warmup(config) : 0; warmup >= config.train.steps && warmup > 0)
     return fmt::format(

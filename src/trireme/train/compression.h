@@ -3,6 +3,7 @@
 #include <string>
 
 #include "trireme/passes/compress_gradients.h"
+#include "trireme/train/compile.h"
 #include "trireme/train/config.h"
 
 namespace trireme::train {
@@ -24,8 +25,9 @@ double variance_scale(const Config& config, const Config& saved, std::int64_t st
 // its own, and the other has no use for, goes with it, unless it is `named` too.
 void drop_replaced_compression(Config& config, const Config& before, const std::set<std::string>& named);
 
-// Of a warm-up in which 1-bit Adam learns too little of the variance that it then keeps; "": there is nothing to say.
-std::string compression_warning(const Config& config);
+// Of compression that finds nothing to compress, and of a warm-up in which 1-bit Adam learns too little of the variance
+// that it then keeps; "": there is nothing to say.
+std::string compression_warning(const Config& config, const Compiled& compiled);
 
 // What parallel.compress and its keys ask for; it must not be "none". With adamw, `onebit` is the momentum's.
 passes::CompressGradients::Options compression(const Config& config);

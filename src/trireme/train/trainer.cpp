@@ -94,7 +94,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   for (const std::string& warning : pipeline_warnings(compiled_)) note(LogLevel::warning, warning);
   for (const std::string& warning : statistics_warnings(compiled_)) note(LogLevel::warning, warning);
   for (const std::string& warning :
-       {offload_warning(config_, compiled_), compression_warning(config_), documents_warning(config_, data_),
+       {offload_warning(config_, compiled_), compression_warning(config_, compiled_), documents_warning(config_, data_),
         options_.plan ? "" : preset_warning(config_, compiled_.mesh)})
     if (!warning.empty()) note(LogLevel::warning, warning);
   if (config_.runtime.overlap_wgrad.value_or(false) && compiled_.device() == device::Kind::cpu)
