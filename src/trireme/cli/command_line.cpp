@@ -99,12 +99,6 @@ const ::CLI::Option* option_of(const ::CLI::App& app, const std::string& name) {
   return command->get_option_no_throw(name);
 }
 
-// Of `text` what follows `begin`; nothing where it begins with something else.
-std::optional<std::string> after(const std::string& text, std::string_view begin) {
-  if (!text.starts_with(begin)) return std::nullopt;
-  return text.substr(begin.size());
-}
-
 // CLI11: "Could not convert: --steps = blah".
 std::string not_converted(const ::CLI::App& app, const std::string& name, const std::string& value) {
   const ::CLI::Option* option = option_of(app, name);

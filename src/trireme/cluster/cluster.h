@@ -146,9 +146,9 @@ struct Cluster {
     return node_of(rank) * node.devices + rank % node.devices / network.sharing;
   }
   // Of a run of so many ranks: those in its fullest node.
-  std::int64_t ranks_of_node(std::int64_t ranks) const { return ranks < node.devices ? ranks : node.devices; }
+  std::int64_t ranks_of_node(std::int64_t world) const { return world < node.devices ? world : node.devices; }
   // Bytes that a rank of such a run may use: a GPU's memory, or an equal share of what the ranks of a CPU's node share.
-  double memory_of(std::int64_t rank, std::int64_t ranks) const;
+  double memory_of(std::int64_t rank, std::int64_t world) const;
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 

@@ -108,9 +108,9 @@ const Device& Cluster::device_of(std::int64_t rank) const {
   return own == nullptr || own->device.empty() ? device : devices.at(own->device);
 }
 
-double Cluster::memory_of(std::int64_t rank, std::int64_t ranks) const {
+double Cluster::memory_of(std::int64_t rank, std::int64_t world) const {
   const Device& own = device_of(rank);
-  return own.kind == "cpu" ? own.memory / static_cast<double>(ranks_of_node(ranks)) : own.memory;
+  return own.kind == "cpu" ? own.memory / static_cast<double>(ranks_of_node(world)) : own.memory;
 }
 
 std::string to_toml(const Cluster& cluster) {
