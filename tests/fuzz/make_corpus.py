@@ -207,6 +207,9 @@ def megatron():
     seed("megatron_index", "type", index(6, [5], [0, 1], 8))
     seed("megatron_index", "version", index(8, [5], [0, 1], 2, version=2))
     seed("megatron_index", "empty", index(8, [], [0], 2))
+    # So many sequences that the bytes of their lists with modes wrap around to those of the file.
+    wraps = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 1418980313362273204, 0)
+    seed("megatron_index", "wraps", struct.pack("<Q", 4000) + wraps.ljust(70, b"\0"))
 
 
 def images():

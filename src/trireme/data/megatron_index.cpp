@@ -64,7 +64,8 @@ MegatronIndex parse_megatron_index(std::span<const std::byte> bytes, std::uint64
   const IndexCounts counts{load_at<std::uint64_t>(bytes, kMagic.size() + 9),
                            load_at<std::uint64_t>(bytes, kMagic.size() + 17)};
   const auto expected = size_of(counts);
-  if (!expected || (bytes.size() != *expected && bytes.size() - *expected != counts.sequences))
+  const bool has_room = expected && *expected <= bytes.size();
+  if (!has_room || (bytes.size() != *expected && bytes.size() - *expected != counts.sequences))
     refuse("{}: {} sequences and {} documents need {} bytes, but the index has {}", name, counts.sequences,
            counts.documents, expected ? fmt::format("{}", *expected) : "more", bytes.size());
 
