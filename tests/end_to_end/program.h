@@ -35,6 +35,7 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
+  int pid() const { return pid_; }
   void signal(int number) const;
   // Until a signal that was sent has reached the program, whose handler runs then.
   void wait_for_delivery() const;

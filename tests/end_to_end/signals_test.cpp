@@ -3,6 +3,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "end_to_end/program.h"
@@ -10,6 +13,23 @@
 
 namespace trireme::testing {
 namespace {
+
+// A process that this one has started; 0: none.
+int child_of(int pid) {
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    int child = 0;
+    if (std::ifstream(thread.path() / "children") >> child) return child;
+  }
+  return 0;
+}
+
+// One that has ended and that nobody has asked about does not.
+bool runs(int pid) {
+  std::string text;
+  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), text);
+  const std::size_t name = text.rfind(')');
+  return name != std::string::npos && name + 2 < text.size() && text[name + 2] != 'Z';
+}
 
 class Signals : public Program {
  protected:
@@ -159,6 +179,29 @@ TEST_F(Signals, AreObeyedWhilePlanningAndTokenising) {
   }
   // Nothing was begun: no run, no tokenizer, no tokens, and nothing under another name.
   EXPECT_EQ(names_in("."), (std::vector<std::string>{"long.txt", "text.txt", "tiny.toml"}));
+}
+
+// The integer solver has a process of its own, which must not outlive a search that was stopped.
+TEST_F(Signals, TheIntegerSolverEndsWithItsSearch) {
+  const std::vector<std::string> search = {
+      "plan",           "--model.family=resnet",   "--model.layers=50", "--model.width=64",
+      "--cluster=h100", "--data.images=synthetic", "--train.batch=256", "--ranks=64"};
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    Running running(folder(), search);
+    int solver = 0;
+    ASSERT_TRUE(running.wait_until([&] {
+      const int before = solver;
+      solver = child_of(running.pid());
+      if (solver != 0 && solver == before) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return false;
+    }));
+    ASSERT_FALSE(running.ended()) << "the problem is too small: nothing was solved for long";
+    running.signal(signal);
+    running.wait();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_FALSE(runs(solver)) << "after signal " << signal;
+  }
 }
 
 // One plan takes many seconds to compile: that is shown, and what was found until then is kept, within two seconds.

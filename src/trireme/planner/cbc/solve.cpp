@@ -1,6 +1,7 @@
 // The one file that knows COIN-OR's branch-and-cut solver.
 #include <coin/Cbc_C_Interface.h>
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <span>
 
 #include "trireme/core/error.h"
 #include "trireme/planner/integer_program.h"
@@ -95,11 +97,16 @@ bool read_all(int from, void* data, std::size_t bytes) {
   return true;
 }
 
-[[noreturn]] void work(const LoadedProgram& p, bool cuts, int result) {
-  // What the library says when it stops is for its developers, and so is its memory.
+[[noreturn]] void work(const LoadedProgram& p, bool cuts, int result, pid_t parent) {
+  // It ends with the thread that waits for it, however that one ends.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
+  // What the library says when it stops is for its developers, and so is its memory. Who reads the caller's output does
+  // not wait for this process.
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
-  if (const int sink = ::open("/dev/null", O_WRONLY); sink >= 0) ::dup2(sink, STDERR_FILENO);
+  if (const int sink = ::open("/dev/null", O_RDWR | O_CLOEXEC); sink >= 0)
+    for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(sink, file);
   // A caller's handlers are not for this process.
   for (const int signal : {SIGABRT, SIGINT, SIGTERM, SIGHUP}) ::signal(signal, signal == SIGABRT ? SIG_DFL : SIG_IGN);
   std::vector<double> values(p.costs.size());
@@ -114,6 +121,7 @@ enum class Outcome : std::uint8_t { found, impossible, stopped };
 Outcome solve_apart(const LoadedProgram& p, bool cuts, std::span<double> values) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) fail("no pipe to the integer solver: {}", std::strerror(errno));
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) {
     const int error = errno;
@@ -123,7 +131,7 @@ Outcome solve_apart(const LoadedProgram& p, bool cuts, std::span<double> values)
   }
   if (child == 0) {
     ::close(ends[0]);
-    work(p, cuts, ends[1]);
+    work(p, cuts, ends[1], parent);
   }
   ::close(ends[1]);
   std::uint8_t found = 0;
@@ -140,7 +148,9 @@ Outcome solve_apart(const LoadedProgram& p, bool cuts, std::span<double> values)
 bool has_integer_solver() { return true; }
 
 std::optional<std::vector<double>> IntegerProgram::solve() const {
-  LoadedProgram p{.costs = scaled(costs_), .whole = whole_};
+  LoadedProgram p;
+  p.costs = scaled(costs_);
+  p.whole = whole_;
   std::vector<std::vector<std::pair<int, double>>> by_column(costs_.size());
   for (std::size_t r = 0; r < rows_.size(); ++r) {
     p.low.push_back(rows_[r].low);
