@@ -270,6 +270,28 @@ TEST_F(Room, MessagesThatMpiCannotCountAreFoundBeforeTheRun) {
   EXPECT_TRUE(fits({.largest_message = 100})) << "threads exchange anything";
 }
 
+// Collectives, messages between stages, and what servers are sent and send.
+TEST_F(Room, MessagesOfEveryKindAreLimited) {
+  using Kind = program::Instruction::Kind;
+  struct Case {
+    Kind kind;
+    const char* mesh;
+    const char* server;
+  };
+  for (const Case& c :
+       {Case{Kind::collective, "dp=2", "none"}, Case{Kind::send, "pp=2", "none"}, Case{Kind::receive, "pp=2", "none"},
+        Case{Kind::push, "dp=2", "sync"}, Case{Kind::pull, "dp=2", "sync"}}) {
+    SCOPED_TRACE(static_cast<int>(c.kind));
+    config_.parallel.mesh = c.mesh;
+    config_.parallel.server = c.server;
+    compiled_ = compile(config_, registry_, {});
+    for (Role& role : compiled_.roles)
+      for (program::Program& p : role.programs)
+        std::erase_if(p.instructions, [&](const program::Instruction& i) { return i.kind != c.kind; });
+    EXPECT_FALSE(fits({.alone = false, .local_ranks = 3, .largest_message = 10}));
+  }
+}
+
 TEST_F(Room, OnlyMpiLimitsMessages) {
   config_.runtime.transport = Transport::nccl;
   EXPECT_TRUE(fits({.alone = false, .local_ranks = 2, .largest_message = 100}));

@@ -206,6 +206,7 @@ void make_run_folder(const fs::path& folder, const Config& config, const std::st
     std::error_code there;
     fs::rename(aside, folder, there);
     if (there && !fs::is_directory(folder, ignored)) throw fs::filesystem_error("rename", folder, there);
+    sync_folder(fs::absolute(aside).parent_path().string());
   } catch (...) {
     fs::remove_all(aside, ignored);
     throw;
