@@ -1,5 +1,6 @@
 #include "trireme/core/process_limits.h"
 
+#include <fmt/format.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/resource.h>
