@@ -449,7 +449,11 @@ std::string summary_text(train::Trainer& t, const train::Outcome& o) {
         alone ? "" : fmt::format("exposed communication {:.0f}% · ", percent(o.exposed_comm_seconds)),
         percent(o.data_seconds), percent(std::max(0.0, other)));
     out +=
-        fmt::format(" · {:.0f} GFLOP/s\n", t.flops_per_step() * static_cast<double>(o.losses.size()) / o.seconds / 1e9);
+        fmt::format(" · {:.0f} GFLOP/s", t.flops_per_step() * static_cast<double>(o.losses.size()) / o.seconds / 1e9);
+    constexpr double kSeen = 0.05;  // of the training
+    if (o.checkpoint_seconds > kSeen * o.seconds)
+      out += fmt::format("; {} more waiting for checkpoints", format_duration(o.checkpoint_seconds));
+    out += "\n";
   }
   return out;
 }
