@@ -3,13 +3,15 @@
 
     python3 bench/compare_distillation.py [--task digits|text|synthetic] [--teacher-steps N] [--steps N] [--seeds 3] [--batch N]
                                           [--alpha A] [--temperature T] [--hidden H] [--check] [--markdown] [--folder DIR]
+                                          [--teacher RUN] [--student "--model.layers=4 …"]
 
 digits     an MLP of 2x256 that has seen 1437 of scikit-learn's digits (pip install scikit-learn) teaches one of 1x32 that sees 144 of them
 text       the quickstart's Llama (4x128) on the C++ headers teaches one of 2x64
-synthetic  as digits, on generated images, which need no package
+synthetic  the same models on generated images, of which the student sees as many as it can; they need no package
 
 Both students start from the same weights and read the same rows in the same order. Prints a table with mean and deviation over the seeds;
---check exits with 1 unless the taught student is better for every seed. With --folder the teacher is kept there and not trained again.
+--check exits with 1 unless the taught student is better for every seed. With --folder the teacher is kept there and not trained again; --teacher
+is a run that is there, such as a 12x768 of bytes, and --student are the keys of another student.
 """
 import argparse
 import json
@@ -24,16 +26,17 @@ ROOT = Path(__file__).resolve().parent.parent
 #
 # A text's loss is measured at temperature 1, where the teacher's probabilities are what the student should learn: one byte drawn from
 # them, which is what the data has, is a noisy target with the same mean. An image's label has no such noise; there the teacher's ratios
-# between the wrong classes teach, which a higher temperature shows.
+# between the wrong classes teach, which a higher temperature shows, where the student has few images. Of generated ones it never sees one twice; they are noisy,
+# and what the teacher says of such an image is between the classes as it should be.
 DEFAULTS = {
     "text": (1200, 300, 8, 0.9, 1.0, 1e-3),
     "digits": (400, 400, 32, 0.9, 4.0, 5e-3),
-    "synthetic": (400, 400, 32, 0.9, 4.0, 5e-3),
+    "synthetic": (1500, 400, 32, 0.9, 1.0, 5e-3),
 }
 
 
 def train(a, folder, name, keys):
-    config = [keys[0]] if not keys[0].startswith("--") else []
+    config = [keys[0]] if keys and not keys[0].startswith("--") else []
     command = [a.program, "train", *config, *keys[len(config):], f"--output.dir={folder}/{name}", "--overwrite", "--replay=0",
                "--parallel.mesh=dp=1", "--output.log_every=1000000"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -73,8 +76,11 @@ def main():
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--lr", type=float)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--hidden", type=float, default=0)
     parser.add_argument("--folder", help="keep the teacher here")
+    parser.add_argument("--teacher")
+    parser.add_argument("--student")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--program", default=ROOT / "build/release/src/trireme/trireme")
@@ -85,23 +91,28 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = a.folder or temporary
         small, large = task_keys(a, folder)
+        if a.student is not None:
+            small = a.student.split()
         # The teacher is trained on larger batches: it should be good, whatever the student can afford.
-        if a.folder and (Path(folder) / "teacher/metrics.jsonl").exists():
+        run = a.teacher or f"{folder}/teacher"
+        if a.teacher:
+            teacher = result(Path(run).parent, Path(run).name)
+        elif a.folder and (Path(folder) / "teacher/metrics.jsonl").exists():
             teacher = result(folder, "teacher")
         else:
             teacher = train(a, folder, "teacher", [*large, f"--train.steps={a.teacher_steps}", "--train.batch=32"])
         print(f"teacher: held-out loss {teacher[0]:.4f}" + (f", accuracy {100 * teacher[1]:.1f}%" if teacher[1] is not None else ""), flush=True)
-        taught = [f"--distil.teacher={folder}/teacher", f"--distil.alpha={a.alpha}", f"--distil.temperature={a.temperature}",
+        taught = [f"--distil.teacher={run}", f"--distil.alpha={a.alpha}", f"--distil.temperature={a.temperature}",
                   f"--distil.hidden={a.hidden}"]
         results = {"alone": [], "taught": []}
-        for seed in range(1, a.seeds + 1):
+        for seed in range(a.first_seed, a.first_seed + a.seeds):
             own = [*small, f"--train.steps={a.steps}", f"--train.batch={a.batch}", f"--train.lr={a.lr}", f"--train.seed={seed}"]
             for name, more in (("alone", []), ("taught", taught)):
                 results[name].append(train(a, temporary, name, own + more))
             print(f"seed {seed}: alone {results['alone'][-1][0]:.4f}, taught {results['taught'][-1][0]:.4f}", file=sys.stderr, flush=True)
     edge, bar = ("| ", " | ") if a.markdown else ("", "  ")
     spread = lambda values: f"{statistics.mean(values):.4f}" + (f" ±{statistics.stdev(values):.4f}" if len(values) > 1 else "")
-    print(edge + bar.join(["held-out loss".ljust(14), *[f"seed {s}" for s in range(1, a.seeds + 1)], "mean"]) + edge[::-1])
+    print(edge + bar.join(["held-out loss".ljust(14), *[f"seed {s}" for s in range(a.first_seed, a.first_seed + a.seeds)], "mean"]) + edge[::-1])
     if a.markdown:
         print("|" + "---|" * (a.seeds + 2))
     for name, values in results.items():

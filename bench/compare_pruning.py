@@ -2,14 +2,16 @@
 """Loss or accuracy against sparsity, for every way to prune; prints a table and a plot of characters.
 
     python3 bench/compare_pruning.py [--task digits|text|synthetic] [--steps N] [--seeds 3] [--sparsities 0.5,0.8,0.9,0.95]
-                                     [--only "iterative magnitude,oneshot random"] [--layers N --width N] [--markdown] [--speed] [--check]
+                                     [--only "iterative magnitude,oneshot random"] [--layers N --width N --lr R] [--markdown] [--speed] [--check]
+                                     [--brief]
 
 digits     scikit-learn's digits (bench/digits_as_idx.py writes them; pip install scikit-learn), an MLP of 2x128; accuracy on
            the 360 held-out images
 synthetic  the same MLP on generated images, which need no package
 text       the quickstart's Llama on the C++ headers; held-out loss
 
---layers and --width give another shape; of text, heads have 64 features where those divide the width.
+--layers and --width give another shape; of text, heads have 64 features where those divide the width. --lr is its learning rate, which a large model
+needs smaller. --brief leaves out the dense models of 2N and 6N steps.
 
 N is --steps. One-shot trains for N steps, prunes once, rewinds the weights that are left to step N/10 and trains them for N
 steps again (2N in all). Iterative does so in five rounds, the same share of what is left each time (6N in all): the last
@@ -43,6 +45,8 @@ def task_keys(a, folder):
             keys.append(f"--model.layers={a.layers}")
         if a.width:
             keys += [f"--model.width={a.width}", f"--model.heads={a.width // 64 if a.width % 64 == 0 else 4}"]
+        if a.lr:
+            keys += [f"--train.lr={a.lr}", f"--train.min_lr={a.lr / 10}"]
         return keys
     keys = ["mlp", f"--model.layers={a.layers or 2}", f"--model.width={a.width or 128}", "--train.batch=64", "--train.lr=2e-3",
             "--parallel.mesh=dp=1"]
@@ -133,6 +137,8 @@ def main():
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--layers", type=int, default=0)
     parser.add_argument("--width", type=int, default=0)
+    parser.add_argument("--lr", type=float, default=0, help="of text")
+    parser.add_argument("--brief", action="store_true")
     parser.add_argument("--check", action="store_true", help="fail unless iterative > one-shot > random at 0.8")
     a = parser.parse_args()
     sparsities = [float(s) for s in a.sparsities.split(",")]
@@ -149,7 +155,7 @@ def main():
             return index == 0
 
         accurate = measure("dense", [], a.steps)
-        longer = [2 * a.steps, (ROUNDS + 1) * a.steps]  # as long as the pruned ones in all
+        longer = [] if a.brief else [2 * a.steps, (ROUNDS + 1) * a.steps]  # as long as the pruned ones in all
         for steps in longer:
             measure(f"dense {steps} steps", [], steps)
         for schedule, method in WAYS:
@@ -168,7 +174,8 @@ def main():
         for name in names:
             cells = [spread(results["dense"]), *[spread(results[f"{name} {s}"]) for s in sparsities]]
             print(edge + bar.join([name.ljust(20), *[c.ljust(14) for c in cells]]))
-        print(f"dense for {longer[0]} and {longer[1]} steps: " + ", ".join(spread(results[f"dense {steps} steps"]) for steps in longer))
+        if longer:
+            print(f"dense for {longer[0]} and {longer[1]} steps: " + ", ".join(spread(results[f"dense {steps} steps"]) for steps in longer))
         print()
         curves = {name: {0.0: statistics.mean(results["dense"]),
                          **{s: statistics.mean(results[f"{name} {s}"]) for s in sparsities}} for name in names}

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The best shape that `trireme search` finds against the given one, at equal cost: held-out loss, several seeds.
 
-    python3 bench/compare_search.py [--budget params] [--steps 120] [--seeds 3] [--candidates 12] [--folder DIR] [-- KEYS...]
+    python3 bench/compare_search.py [--budget params] [--steps 120] [--seeds 3] [--candidates 12] [--folder DIR] [--task digits|synthetic] [-- KEYS...]
 
 Each seed draws other shapes and trains with other start values and batches. Prints, for each seed, both losses, the
 winner's shape, the steps trained in all, and for a budget of time what the winner measures here against the prediction.
-With --folder an interrupted comparison goes on. Exits with 1 unless every seed's best is better than the given shape and, with a
+With --folder an interrupted comparison goes on. Without --task the keys are a configuration's, by default the quickstart's; digits are scikit-learn's
+(bench/digits_as_idx.py writes them), synthetic images need no package; the configuration is then mlp, or convnet. Exits with 1 unless every seed's best is better than the given shape and, with a
 budget of time, every prediction is within 15% of what is measured.
 """
 import argparse
@@ -21,13 +22,24 @@ TRIREME = ROOT / "build/release/src/trireme/trireme"
 
 
 def search(a, folder, seed):
-    command = [TRIREME, "search", *a.keys[:1], "--budget", a.budget, "--out", f"{folder}/seed-{seed}", "--seed", str(seed),
+    command = [a.program, "search", *a.keys[:1], "--budget", a.budget, "--out", f"{folder}/seed-{seed}", "--seed", str(seed),
                "--candidates", str(a.candidates), "--rungs", str(a.rungs), f"--train.steps={a.steps}",
                f"--train.seed={seed}", "--parallel.mesh=dp=1", "--parallel.zero=0", *a.keys[1:]]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}")
     return done.stdout
+
+
+def images(task, folder, keys):
+    """A configuration of images, by default the MLP, on this data."""
+    keys = [*keys, "--train.lr=2e-3"] if keys[0] != "quickstart" else ["mlp", "--train.lr=2e-3"]
+    if task == "synthetic":
+        return [*keys, "--data.images=synthetic", "--model.image=8", "--model.channels=1"]
+    sys.path.insert(0, str(ROOT / "bench"))
+    from digits_as_idx import write_digits
+    write_digits(f"{folder}/digits")
+    return [*keys, f"--data.images={folder}/digits"]
 
 
 def main():
@@ -38,10 +50,14 @@ def main():
     parser.add_argument("--candidates", type=int, default=12)
     parser.add_argument("--rungs", type=int, default=3)
     parser.add_argument("--folder")
+    parser.add_argument("--task", choices=["digits", "synthetic"])
+    parser.add_argument("--program", default=TRIREME)
     parser.add_argument("keys", nargs="*", default=["quickstart"], help="a configuration, then --section.key=value")
     a = parser.parse_args()
     gains, errors = [], []
     with tempfile.TemporaryDirectory() as temporary:
+        if a.task:
+            a.keys = images(a.task, a.folder or temporary, a.keys)
         for seed in range(1, a.seeds + 1):
             out = search(a, a.folder or temporary, seed)
             line = {key: re.search(rf"^{key}\s+(.*)$", out, re.M) for key in ("best", "given", "total", "measured")}

@@ -2,17 +2,19 @@
 """Trains a model of bytes on this machine's C++ headers, stores its weights in fewer and fewer bits and prints, for each way, the bits of a
 stored weight, the size and the held-out loss and perplexity, with a picture of the loss against the bits.
 
-    python3 bench/few_bits.py [--layers 4 --width 128 --heads 4 --steps 300] [--run FOLDER] [--check] [--markdown]
-    python3 bench/few_bits.py --extra 100 [--weights int4] [--bits 'wte.*=4'] [--seeds 3] [--check] [--markdown]
+    python3 bench/few_bits.py [quickstart | --layers 4 --width 128 --heads 4 --steps 300] [--run FOLDER...] [--seeds 3] [--check] [--markdown]
+    python3 bench/few_bits.py [quickstart] --extra 100 [--weights int4] [--bits 'wte.*=4'] [--run FOLDER...] [--seeds 3] [--check] [--markdown]
 
-With --extra each training goes on for so many steps, at the rate --min-lr that it has decayed to, in two ways: as before, which is the control, and for
+A configuration is trained as it is; without one it is a GPT-2 of the shape that the options say. A model is trained for each of --seeds.
+
+With --extra each training goes on for so many steps, at the rate that it has decayed to or (--decay) at one that decays to nothing, in two ways: as before, which is the control, and for
 these weights (train.quantize). Both have the same steps, batches and learning rates. Printed are the control's loss in f32, what rounding its weights
 adds, to nearest and compensated, and what is left in the model that was trained for it and rounded to nearest: loss above the control's in f32.
 
---run uses a run that is there. --check exits with 1 unless the laws hold: int8 within 0.5% of f32's perplexity, with integer inputs within 1%; of int4 per channel,
-compensation at least halves the loss increase of rounding to nearest; of int4:64, it makes the layers' output error at least a third smaller. With
---extra: rounding to nearest adds more than its spread over the seeds, and training for it closes at least half of what compensation leaves.
-Steps, data order and results do not depend on the machine's load.
+--run uses runs that are there, each in place of a seed. --check exits with 1 unless the laws hold, without --extra for every model: int8 within 0.5% of f32's perplexity,
+with integer inputs within 1%; of int4 per channel, compensation at least halves the loss increase of rounding to nearest; of int4:64, it makes the layers' output error at
+least a third smaller (where 64 does not divide a row, groups are of 32). With --extra: rounding to nearest adds more than its spread over the seeds, and training for it
+closes at least half of what compensation leaves. Losses are in f32. Steps, data order and results do not depend on the machine's load.
 """
 import argparse
 import json
@@ -47,34 +49,57 @@ def call(a, *words):
 
 
 def train(a, folder, *more):
-    call(a, "train", "--parallel.mesh=dp=1", "--model.family=gpt2", f"--model.layers={a.layers}", f"--model.width={a.width}", f"--model.heads={a.heads}",
-         f"--model.context={a.context}", f"--train.steps={a.steps}", f"--train.batch={a.batch}", f"--train.lr={a.lr}", f"--train.min_lr={a.min_lr}",
-         "--replay=0", f"--data.holdout={a.holdout}", f"--output.dir={folder}", *more)
+    if a.config:
+        model = [a.config]
+    else:
+        model = ["--model.family=gpt2", f"--model.layers={a.layers}", f"--model.width={a.width}", f"--model.heads={a.heads}", f"--model.context={a.context}",
+                 f"--train.steps={a.steps}", f"--train.batch={a.batch}", f"--train.lr={a.lr}", f"--train.min_lr={a.min_lr}", f"--data.holdout={a.holdout}"]
+    call(a, "train", *model, "--parallel.mesh=dp=1", "--replay=0", f"--output.dir={folder}", *more)
+
+
+def trained(a, folder, seed):
+    """The run of a seed: one that is there, or a new one."""
+    if a.run:
+        return a.run[seed - 1]
+    run = Path(folder) / f"run-{seed}"
+    train(a, run, f"--train.seed={seed}")
+    return run
+
+
+def steps_of(run):
+    return max(int(path.name.split("-")[1]) for path in Path(run).glob("checkpoints/step-*"))
 
 
 def compress(a, run, out, way, rows, inputs):
-    said = call(a, "compress", run, "--out", out, "--weights", way, "--calibrate", rows, "--decode", 0, "--batches", a.batches,
-                *(["--activations", "int8"] if inputs else []), *(["--bits", *a.bits] if a.bits else []))
+    bits = list(a.bits)
+    if way == "int4:64":  # rows that 64 does not divide
+        bits += [f"{name}=4:32" for name in a.odd_rows]
+    said = call(a, "compress", run, "--out", out, "--weights", way, "--calibrate", rows, "--decode", 0, "--batches", a.batches, "--train.precision=f32",
+                *(["--activations", "int8"] if inputs else []), *(["--bits", *bits] if bits else []))
     number = lambda pattern: float(re.search(pattern, said).group(1))
     row = {"before": number(r"before .*loss ([0-9.]+)"), "loss": number(r"after .*loss ([0-9.]+)"), "smaller": number(r"change +([0-9.]+)×")}
     if found := re.search(r"mean relative error ([0-9.]+)%, rounded to nearest ([0-9.]+)%", said):
         row["output"], row["nearest"] = float(found.group(1)), float(found.group(2))
+    shutil.rmtree(out)
     return row
 
 
 def trained_for_it(a, folder, seed):
     """The last steps in f32 and for few bits: losses of both, as they are stored."""
+    run = trained(a, folder, seed)
+    steps = steps_of(run)
     folder = Path(folder) / f"seed-{seed}"
-    whole = f"--train.decay_steps={a.steps}"
+    whole = [f"--train.decay_steps={steps + a.extra}", "--train.min_lr=0"] if a.decay else [f"--train.decay_steps={steps}"]
     rounded = [f"--train.quantize={a.weights}", *([f"--memory.weight_bits={json.dumps(a.bits)}"] if a.bits else [])]
-    train(a, folder / "f32", whole, f"--train.seed={seed}")
-    shutil.copytree(folder / "f32", folder / "rounded")
     for name, more in (("f32", []), ("rounded", rounded)):
-        call(a, "train", folder / name, "--resume", f"--train.steps={a.steps + a.extra}", whole, "--replay=0", *more)
+        shutil.copytree(run, folder / name)
+        call(a, "train", folder / name, "--resume", f"--train.steps={steps + a.extra}", *whole, "--replay=0", *more)
     nearest = compress(a, folder / "f32", folder / "nearest", a.weights, 0, False)
-    return {"f32": nearest["before"], "nearest": nearest["loss"],
-            "compensated": compress(a, folder / "f32", folder / "compensated", a.weights, 128, False)["loss"],
-            "trained": compress(a, folder / "rounded", folder / "stored", a.weights, 0, False)["loss"]}
+    row = {"f32": nearest["before"], "nearest": nearest["loss"],
+           "compensated": compress(a, folder / "f32", folder / "compensated", a.weights, 128, False)["loss"],
+           "trained": compress(a, folder / "rounded", folder / "stored", a.weights, 0, False)["loss"]}
+    shutil.rmtree(folder)
+    return row
 
 
 def compare_training(a, folder):
@@ -114,8 +139,52 @@ def picture(rows, exact):
         print(f"  {name:<20}{'#' * max(0, round(50 * above / most)):<51}{above:+.4f}")
 
 
+def compare_ways(a, folder, seed):
+    """The rows of one model, by the name of the way, and which laws hold."""
+    run = trained(a, folder, seed)
+    shape = (Path(run) / "config.toml").read_text()
+    ffn = re.search(r"^ffn = (\d+)", shape, re.M)
+    a.odd_rows = ["*.down.weight"] if ffn and int(ffn[1]) % 64 else []
+    row = {name: compress(a, run, Path(folder) / "small", way, calibration, "inputs" in name) for name, way, calibration in WAYS if name in a.only}
+    exact = next(iter(row.values()))["before"]
+    above = lambda name: row[name]["loss"] - exact
+    laws = [
+        ("int8 within 0.5% of f32's perplexity", {"int8"}, lambda: abs(math.exp(above("int8")) - 1) <= 0.005),
+        ("int8, inputs too: within 1% of f32's perplexity", {"int8, inputs too"}, lambda: abs(math.exp(above("int8, inputs too")) - 1) <= 0.01),
+        ("int4: compensation at least halves the loss increase", {"int4", "int4 to nearest"}, lambda: above("int4") <= 0.5 * above("int4 to nearest")),
+        ("int4:64: layers' output error at least a third smaller", {"int4:64"}, lambda: row["int4:64"]["output"] <= row["int4:64"]["nearest"] * 2 / 3),
+    ]
+    return row, {law: holds() for law, names, holds in laws if names <= row.keys()}
+
+
+def compare_models(a, folder):
+    models = [compare_ways(a, folder, seed) for seed in range(1, a.seeds + 1)]
+    mean = lambda name, key: statistics.mean(row[name][key] for row, _ in models)
+    exact = mean(a.only[0], "before")
+    bar, edge = (" | ", "| ") if a.markdown else ("  ", "")
+    print(edge + bar.join(["weights", "times smaller", "loss", "perplexity", "loss above f32's", "perplexity above", "layers' output error"]) + edge[::-1])
+    if a.markdown:
+        print("|" + 7 * "---|")
+    print(edge + bar.join(["f32", "1.00", f"{exact:.4f}", f"{math.exp(exact):.3f}", "", "", ""]) + edge[::-1])
+    means = []
+    for name in a.only:
+        above = [row[name]["loss"] - row[name]["before"] for row, _ in models]
+        spread = f" ± {statistics.stdev(above):.4f}" if len(above) > 1 else ""
+        output = f"{mean(name, 'output'):.2f}% (to nearest {mean(name, 'nearest'):.2f}%)" if "output" in models[0][0][name] else ""
+        means.append((name, {"loss": mean(name, "loss")}))
+        print(edge + bar.join([name, f"{mean(name, 'smaller'):.2f}", f"{mean(name, 'loss'):.4f}", f"{math.exp(mean(name, 'loss')):.3f}",
+                               f"{statistics.mean(above):+.4f}{spread}", f"{100 * (math.exp(statistics.mean(above)) - 1):+.2f}%", output]) + edge[::-1])
+    print("\nloss above f32's:")
+    picture(means, exact)
+    if {"int4 to nearest", "int4"} <= set(a.only):
+        nearest, left = ([row[name]["loss"] - row[name]["before"] for row, _ in models] for name in ("int4 to nearest", "int4"))
+        print("of what int4 adds to nearest, compensation leaves " + ", ".join(f"{100 * l / n:.0f}%" for n, l in zip(nearest, left) if n > 0))
+    return {law: all(laws[law] for _, laws in models) for law in models[0][1]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", nargs="?", help="a configuration, such as quickstart; without it a GPT-2 of the shape that the options say")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--heads", type=int, default=4)
@@ -126,46 +195,23 @@ def main():
     parser.add_argument("--min-lr", type=float, default=3e-4)
     parser.add_argument("--batches", type=int, default=0, help="of 8 held-out rows for each loss; 0: all")
     parser.add_argument("--extra", type=int, default=0, help="steps that are done in f32 and for --weights")
+    parser.add_argument("--decay", action="store_true", help="the rate of these steps decays to nothing, as if training had been planned so long")
     parser.add_argument("--weights", default="int4", help="with --extra")
     parser.add_argument("--bits", nargs="*", default=[], help="of weights by name, as of trireme compress: wte.*=4")
-    parser.add_argument("--seeds", type=int, default=3, help="with --extra")
+    parser.add_argument("--seeds", type=int, default=0, help="models, each from another seed; 0: 3 with --extra, else 1")
     parser.add_argument("--holdout", type=float, default=0.05, help="share of the text that is held out")
-    parser.add_argument("--run", help="use this run instead of training one")
+    parser.add_argument("--run", nargs="*", help="use these runs instead of training")
+    parser.add_argument("--only", nargs="*", default=[name for name, _, _ in WAYS], help="some of the ways, by name, and the laws of these")
     parser.add_argument("--program", default=ROOT / "build/release/src/trireme/trireme")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--markdown", action="store_true")
     a = parser.parse_args()
+    a.seeds = len(a.run) if a.run else a.seeds or (3 if a.extra else 1)
+    a.odd_rows = []
     with tempfile.TemporaryDirectory() as folder:
-        if a.extra:
-            laws = compare_training(a, folder)
-            return judge(laws) if a.check else None
-        run = a.run or str(Path(folder) / "run")
-        if not a.run:
-            train(a, run)
-        rows = [(name, compress(a, run, Path(folder) / name.replace(" ", "-").replace(":", "-"), way, calibration, "inputs" in name))
-                for name, way, calibration in WAYS]
-    exact = rows[0][1]["before"]
-    bar = "|" if a.markdown else " "
-    print(f"{bar} weights {bar} times smaller {bar} loss {bar} perplexity {bar} above f32 {bar} layers' output error {bar}")
-    if a.markdown:
-        print("|---|---|---|---|---|---|")
-    print(f"{bar} f32 {bar} 1.00 {bar} {exact:.4f} {bar} {math.exp(exact):.3f} {bar} {bar} {bar}")
-    for name, row in rows:
-        output = f"{row['output']:.2f}% (to nearest {row['nearest']:.2f}%)" if "output" in row else ""
-        print(f"{bar} {name} {bar} {row['smaller']:.2f} {bar} {row['loss']:.4f} {bar} {math.exp(row['loss']):.3f} {bar} "
-              f"{100 * (math.exp(row['loss'] - exact) - 1):+.2f}% {bar} {output} {bar}")
-    print("\nloss above f32's:")
-    picture(rows, exact)
-    if not a.check:
-        return
-    row = dict(rows)
-    laws = {
-        "int8 within 0.5% of f32's perplexity": abs(math.exp(row["int8"]["loss"] - exact) - 1) <= 0.005,
-        "int8, inputs too: within 1% of f32's perplexity": abs(math.exp(row["int8, inputs too"]["loss"] - exact) - 1) <= 0.01,
-        "int4: compensation at least halves the loss increase": row["int4"]["loss"] - exact <= 0.5 * (row["int4 to nearest"]["loss"] - exact),
-        "int4:64: layers' output error at least a third smaller": row["int4:64"]["output"] <= row["int4:64"]["nearest"] * 2 / 3,
-    }
-    judge(laws)
+        laws = compare_training(a, folder) if a.extra else compare_models(a, folder)
+    if a.check:
+        judge(laws)
 
 
 main()

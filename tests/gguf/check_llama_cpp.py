@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """llama.cpp (pip install llama-cpp-python, or xllamacpp, which needs no compiler) continues exported files as we do: the same greedy tokens.
 
-    python3 tests/gguf/check_llama_cpp.py [--program build/release/src/trireme/trireme] [--tokens 48]
+    python3 tests/gguf/check_llama_cpp.py [--program build/release/src/trireme/trireme] [--tokens 48] [--run RUN --prompts 'template<' …]
 
 A GPT-2, a Llama with grouped heads and one with Llama 3's rotary scaling are trained on a few words for a moment, so that one token is clearly the likeliest, and exported
-as f16. A reader of files cannot see heads in the wrong order; a program that computes with them can. Exit code 77: neither package is
+as f16; --run is a run of bytes in their place. A reader of files cannot see heads in the wrong order; a program that computes with them can. Exit code 77: neither package is
 there.
 """
 import argparse
@@ -87,20 +87,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=ROOT / "build/release/src/trireme/trireme")
     parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--run")
+    parser.add_argument("--prompts", nargs="*", default=["the ", "hull stern ", "rows of oar "])
     a = parser.parse_args()
     continued = binding()
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "ships.txt").write_text(text())
-        for family, keys in FAMILIES.items():
-            run = folder / family
-            call(a.program, "train", *keys, "--model.layers=2", "--model.width=64", f"--model.context={CONTEXT}", "--train.steps=150", "--train.batch=8",
-                 "--train.lr=3e-3", f"--data.text={folder}/ships.txt", "--data.tokenizer=bytes", "--parallel.mesh=dp=1", "--replay=0",
-                 f"--output.dir={run}")
+        for family, keys in FAMILIES.items() if not a.run else [("run", [])]:
+            run = a.run or folder / family
+            if not a.run:
+                call(a.program, "train", *keys, "--model.layers=2", "--model.width=64", f"--model.context={CONTEXT}", "--train.steps=150", "--train.batch=8",
+                     "--train.lr=3e-3", f"--data.text={folder}/ships.txt", "--data.tokenizer=bytes", "--parallel.mesh=dp=1", "--replay=0",
+                     f"--output.dir={run}")
             file = folder / f"{family}.gguf"
             call(a.program, "export", run, file, "--type", "f16")
-            prompts = [list(prompt.encode()) for prompt in ("the ", "hull stern ", "rows of oar ")]
+            prompts = [list(prompt.encode()) for prompt in a.prompts]
             for ids, theirs in zip(prompts, continued(file, prompts, a.tokens)):
                 ours = json.loads(call(a.program, "generate", "--from", run, "--prompt-tokens", ",".join(map(str, ids)), "--tokens", a.tokens,
                                        "--temperature", 0, "--json"))["tokens"]

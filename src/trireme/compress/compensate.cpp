@@ -49,17 +49,23 @@ std::vector<std::int64_t> order_of(std::span<const float> moments, std::int64_t 
   return order;
 }
 
+// What is added to the diagonal.
+double damping_of(std::span<const float> moments, std::int64_t k) {
+  double mean = 0;
+  for (std::int64_t i = 0; i < k; ++i) mean += moments[at(i * k + i)] / static_cast<double>(k);
+  return kDamping * mean + 1e-12;
+}
+
 // R [k,k] of the moments in that order.
 std::vector<float> factor_of(std::span<const float> moments, std::int64_t k, const std::vector<std::int64_t>& order,
                              ThreadPool& pool) {
-  double mean = 0;
-  for (std::int64_t i = 0; i < k; ++i) mean += moments[at(i * k + i)] / static_cast<double>(k);
+  const double damping = damping_of(moments, k);
   // With rows and columns in reverse, the factor is an ordinary one.
   std::vector<double> a(at(k * k));
   const auto reversed = [&](std::int64_t i) { return order[at(k - 1 - i)]; };
   for (std::int64_t i = 0; i < k; ++i)
     for (std::int64_t j = 0; j < k; ++j)
-      a[at(i * k + j)] = moments[at(reversed(i) * k + reversed(j))] + (i == j ? kDamping * mean + 1e-12 : 0.0);
+      a[at(i * k + j)] = moments[at(reversed(i) * k + reversed(j))] + (i == j ? damping : 0.0);
   factorise(a, k, pool);
   std::vector<float> r(at(k * k));
   for (std::int64_t i = 0; i < k; ++i)
@@ -88,10 +94,97 @@ float best_scale(const float* elements, const float* importance, std::int64_t co
   return best;
 }
 
+// Some rows of a weight with their codes and scales, and for each of them H·(w − ŵ).
+class Refined {
+ public:
+  Refined(std::span<const float> weight, std::int64_t rows, std::int64_t k, const ops::CodeFormat& format,
+          std::span<const float> moments, std::byte* codes, float* scales)
+      : rows_(rows),
+        k_(k),
+        group_(format.group_of(k)),
+        groups_(format.groups(k)),
+        format_(format),
+        moments_(moments),
+        damping_(static_cast<float>(damping_of(moments, k))),
+        codes_(codes),
+        scales_(scales),
+        code_(at(rows * k)),
+        left_(at(rows * k), 0.0F) {
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t i = 0; i < k; ++i)
+        code_[at(row * k + i)] = static_cast<float>(ops::load_code(codes + row * format.row_bytes(k), i, format.bits));
+    for (std::int64_t i = 0; i < k; ++i)
+      for (std::int64_t row = 0; row < rows; ++row)
+        add(i, weight[at(row * k + i)] - code_[at(row * k + i)] * scale(row, i), left_.data() + row * k);
+  }
+
+  // With ŵ = scale · code, the best change of a scale is cᵀ·H·(w − ŵ) / cᵀ·H·c.
+  void fit_scales() {
+    std::vector<float> products(at(rows_ * k_));  // H·c of one group
+    for (std::int64_t g = 0; g < groups_; ++g) {
+      std::fill(products.begin(), products.end(), 0.0F);
+      for (std::int64_t i = g * group_; i < (g + 1) * group_; ++i)
+        for (std::int64_t row = 0; row < rows_; ++row) add(i, code_[at(row * k_ + i)], products.data() + row * k_);
+      for (std::int64_t row = 0; row < rows_; ++row) {
+        const float* product = products.data() + row * k_;
+        float* left = left_.data() + row * k_;
+        double gain = 0, size = 0;
+        for (std::int64_t i = g * group_; i < (g + 1) * group_; ++i) {
+          gain += static_cast<double>(code_[at(row * k_ + i)]) * left[i];
+          size += static_cast<double>(code_[at(row * k_ + i)]) * product[i];
+        }
+        if (!(size > 0)) continue;
+        const auto change = static_cast<float>(gain / size);
+        scales_[row * groups_ + g] += change;
+        for (std::int64_t j = 0; j < k_; ++j) left[j] -= change * product[j];
+      }
+    }
+  }
+
+  // One column after another gets the code that is best while all others stay.
+  void fit_codes(const std::vector<std::int64_t>& order) {
+    for (const std::int64_t i : order)
+      for (std::int64_t row = 0; row < rows_; ++row) {
+        float& code = code_[at(row * k_ + i)];
+        float* left = left_.data() + row * k_;
+        const float best = code * scale(row, i) + left[i] / (moments_[at(i * k_ + i)] + damping_);
+        const auto now = static_cast<float>(ops::nearest_code(best, scale(row, i), format_.bits));
+        if (now == code) continue;
+        add(i, (code - now) * scale(row, i), left);
+        code = now;
+      }
+  }
+
+  void store() {
+    for (std::int64_t row = 0; row < rows_; ++row)
+      for (std::int64_t i = 0; i < k_; ++i)
+        ops::store_code(codes_ + row * format_.row_bytes(k_), i, static_cast<int>(code_[at(row * k_ + i)]),
+                        format_.bits);
+  }
+
+ private:
+  float scale(std::int64_t row, std::int64_t column) const { return scales_[row * groups_ + column / group_]; }
+  // sums += amount · H's column i, which is its row.
+  void add(std::int64_t i, float amount, float* sums) const {
+    const float* column = moments_.data() + i * k_;
+    for (std::int64_t j = 0; j < k_; ++j) sums[j] += amount * column[j];
+    sums[i] += amount * damping_;
+  }
+
+  std::int64_t rows_, k_, group_, groups_;
+  ops::CodeFormat format_;
+  std::span<const float> moments_;
+  float damping_;
+  std::byte* codes_;
+  float* scales_;
+  std::vector<float> code_, left_;
+};
+
 }  // namespace
 
 void quantize_compensated(std::span<const float> weight, std::int64_t n, std::int64_t k, const ops::CodeFormat& format,
-                          std::span<const float> moments, ThreadPool& pool, std::byte* codes, float* scales) {
+                          std::span<const float> moments, ThreadPool& pool, std::byte* codes, float* scales,
+                          int sweeps) {
   const std::vector<std::int64_t> order = order_of(moments, k);
   const std::vector<float> r = factor_of(moments, k, order, pool);
   const std::int64_t group = format.group_of(k), groups = format.groups(k);
@@ -117,6 +210,14 @@ void quantize_compensated(std::span<const float> weight, std::int64_t n, std::in
         for (std::int64_t j = i + 1; j < k; ++j) own[j] += error * factors[j];
       }
     }
+    if (sweeps == 0) return;
+    Refined refined(weight.subspan(at(begin * k)), end - begin, k, format, moments, codes + begin * format.row_bytes(k),
+                    scales + begin * groups);
+    for (int sweep = 0; sweep < sweeps; ++sweep) {
+      refined.fit_scales();
+      refined.fit_codes(order);
+    }
+    refined.store();
   });
 }
 

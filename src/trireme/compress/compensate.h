@@ -19,8 +19,14 @@ namespace trireme::compress {
 //
 // Scales are fixed before, from W: of some that clip the largest elements a little, the one with the least error under
 // the diagonal of H. One percent of H's mean diagonal is added to it, so that inputs which never vary do no harm.
+//
+// An early column is rounded before it is known what later ones can take over. So `sweeps` rounds follow, of which none
+// makes the change of the output larger: each scale becomes the best for its codes, then each code the best among all
+// other codes (QuantEase: Behdin et al. 2023).
+inline constexpr int kSweeps = 3;
 void quantize_compensated(std::span<const float> weight, std::int64_t n, std::int64_t k, const ops::CodeFormat& format,
-                          std::span<const float> moments, ThreadPool& pool, std::byte* codes, float* scales);
+                          std::span<const float> moments, ThreadPool& pool, std::byte* codes, float* scales,
+                          int sweeps = kSweeps);
 
 // ‖(W − Ŵ)·X‖ / ‖W·X‖ under the moments H.
 double output_error(std::span<const float> weight, std::span<const float> rounded, std::int64_t n, std::int64_t k,

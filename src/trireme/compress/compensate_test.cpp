@@ -128,7 +128,7 @@ TEST(Compensate, RoundsAsThePaperDoes) {
   for (const ops::CodeFormat format : {ops::CodeFormat{4, 0}, ops::CodeFormat{4, 32}}) {
     Result ours = empty(layer, format);
     quantize_compensated(layer.weight, layer.n, layer.k, format, layer.moments, pool, ours.codes.data(),
-                         ours.scales.data());
+                         ours.scales.data(), 0);
     const std::vector<int> theirs = with_the_inverse(layer, format, ours.scales);
     // f32 sums in another order may tip an element that lies halfway, and then all after it: few rows do.
     std::int64_t same = 0;
@@ -136,6 +136,24 @@ TEST(Compensate, RoundsAsThePaperDoes) {
       same += ops::load_code(ours.codes.data() + i / layer.k * format.row_bytes(layer.k), i % layer.k, 4) ==
               theirs[static_cast<std::size_t>(i)];
     EXPECT_EQ(same, layer.n * layer.k) << format.str();
+  }
+}
+
+// Scales and codes that are made the best for each other, round after round.
+TEST(Compensate, EverySweepMakesTheOutputsErrorSmaller) {
+  const Layer layer;
+  ThreadPool pool(2);
+  for (const ops::CodeFormat format : {ops::CodeFormat{4, 0}, ops::CodeFormat{4, 32}}) {
+    std::vector<double> errors;
+    for (const int sweeps : {0, 1, 2, 3}) {
+      Result r = empty(layer, format);
+      quantize_compensated(layer.weight, layer.n, layer.k, format, layer.moments, pool, r.codes.data(), r.scales.data(),
+                           sweeps);
+      r = expanded(layer, format, r);
+      errors.push_back(output_error(layer.weight, r.values, layer.n, layer.k, layer.moments, pool));
+      if (sweeps > 0) EXPECT_LT(errors.back(), errors[errors.size() - 2]) << format.str() << " after " << sweeps;
+    }
+    EXPECT_LT(errors.back(), 0.9 * errors.front()) << format.str();
   }
 }
 
