@@ -22,7 +22,7 @@ namespace trireme::ir {
 //                                                            // for; tokens are never padded
 struct Factor {
   enum class Kind { free, whole, partitioned, halo };
-  std::string name;
+  std::string name = {};
   Kind kind = Kind::free;
   // Its elements are the rows of a rank's share of the batch, as the op knows from elsewhere: the data axis shards
   // them, wherever there is one, and no other.
