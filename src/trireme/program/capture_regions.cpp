@@ -13,7 +13,7 @@ using ir::index;
 constexpr std::int32_t kWorthCapturing = 8;  // instructions
 
 bool needs_host(const Instruction& instruction) {
-  return instruction.communicates() || is_comm_stream(instruction.stream);
+  return instruction.communicates() || is_between_ranks(instruction.stream);
 }
 
 // By event: the instruction that records it.

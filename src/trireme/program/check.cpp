@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include "trireme/core/error.h"
+#include "trireme/ops/collective/collective.h"
+#include "trireme/program/capture_regions.h"
 #include "trireme/program/check_contents.h"
 #include "trireme/program/happens_before.h"
 #include "trireme/program/messages.h"
@@ -28,6 +30,8 @@ class Checker {
     check_buffers();
     check_places();
     walk();
+    for (std::size_t i = 0; i < p_.instructions.size(); ++i)
+      if (p_.instructions[i].kind == Instruction::Kind::launch) check_types(i);
     report_.instructions = p_.instructions.size();
     report_.buffers = p_.buffers.size();
     return report_;
@@ -121,7 +125,8 @@ class Checker {
     check_types(i);
   }
 
-  // Ranks exchange what the op says: operands of one type, parts and wholes that belong together.
+  // What an instruction reads and writes is what its op takes and makes, so that no more bytes are touched than are
+  // looked at here; and ranks exchange parts and wholes that belong together.
   void check_types(std::size_t i) const {
     const Instruction& instruction = p_.instructions[i];
     ir::Types inputs;
@@ -151,7 +156,8 @@ class Checker {
     if (instruction.stream == 0) fail("{} is on stream 0, where other work would wait for its peer", describe(p_, i));
   }
 
-  // Known when all instructions were seen: nothing else is on a stream of messages between stages.
+  // Known when all instructions were seen: nothing else is on a stream of messages between stages. (Captured work is
+  // not ordered with those streams: program/capture_regions.h.)
   void check_message_streams() const {
     std::map<std::int32_t, std::size_t> message_on;  // by stream: the first
     for (const auto& [group, i] : message_streams_) message_on.emplace(p_.instructions[i].stream, i);
@@ -161,6 +167,14 @@ class Checker {
         fail("{} is on stream {}, where {} would wait for its peer", describe(p_, message->second), message->first,
              describe(p_, i));
     }
+  }
+
+  // Nor where there are none: what is captured is not ordered with these streams (program/capture_regions.h).
+  void check_streams_of_messages() const {
+    for (std::size_t i = 0; i < p_.instructions.size(); ++i)
+      if (const std::int32_t stream = p_.instructions[i].stream;
+          is_between_ranks(stream) && !is_comm_stream(stream) && !p_.instructions[i].between_stages())
+        fail("{} is on stream {}, which is for messages between stages", describe(p_, i), stream);
   }
 
   void check_message(std::size_t i) {
@@ -190,6 +204,7 @@ class Checker {
       check_overlaps(i);
     }
     check_message_streams();
+    check_streams_of_messages();
   }
 
   void inside(std::size_t i, const Operand& o) const {
@@ -235,6 +250,10 @@ class Checker {
     if (instruction.moves() && (instruction.inputs.size() != 1 || instruction.outputs.size() != 1 ||
                                 instruction.inputs[0].buffer == kNone || instruction.outputs[0].buffer == kNone))
       fail("{} does not copy one tensor", describe(p_, i));
+    if (const bool copies = instruction.moves() || instruction.kind == Instruction::Kind::copy;
+        copies && instruction.inputs[0].type.bytes() != instruction.outputs[0].type.bytes())
+      fail("{} copies {} to {}, which is not as large", describe(p_, i), instruction.inputs[0].type.str(),
+           instruction.outputs[0].type.str());
     const auto in = [&](const Operand& o, bool device) {
       if (o.buffer == kNone) return true;
       return instruction.on_host ? buffer(o).tier == kHostTier : (buffer(o).tier == 0) == device;
@@ -310,15 +329,23 @@ class Checker {
       fail("{} writes '{}' over its own input '{}'", describe(p_, i), name(*written.operand), name(*read.operand));
   }
 
-  static bool in_place(const Instruction& instruction, std::size_t output, std::size_t input) {
+  bool in_place(const Instruction& instruction, std::size_t output, std::size_t input) const {
     if (instruction.op == nullptr || output >= instruction.outputs.size()) return false;
     const Operand& to = instruction.outputs[output];
     const Operand& from = instruction.inputs[input];
     if (to.buffer != from.buffer || to.offset != from.offset) return false;
-    // Of parts and wholes one lies within the other, where the part belongs.
-    if (instruction.kind == Instruction::Kind::collective && output == input) return true;
+    if (output == input && instruction.op->name == ops::kAllGather) return is_own_part(instruction, from, to);
+    if (output == input && instruction.op->name == ops::kReduceScatter) return is_own_part(instruction, to, from);
     return to.place == from.place &&
            instruction.op->traits.allows_in_place(static_cast<int>(output), static_cast<int>(input));
+  }
+
+  // Whether a rank's part of a whole lies where it belongs in it.
+  bool is_own_part(const Instruction& collective, const Operand& part, const Operand& whole) const {
+    const std::string& axis = collective.attributes.text("axis");
+    const Place& place = part.place;
+    return whole.place.axis == kNone && place.axis != kNone && place.stride == part.type.bytes() &&
+           p_.mesh.axes[static_cast<std::size_t>(place.axis)].name == axis;
   }
 
   const std::string& name(const Operand& o) const { return p_.buffers[static_cast<std::size_t>(o.buffer)].name; }

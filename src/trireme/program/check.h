@@ -26,10 +26,13 @@ struct CheckReport {
 //   - only stores and loads reach beyond the device's memory, and what they move to or from the disk are whole pages;
 //   - launches on the host touch its memory alone, and have one stream;
 //   - every buffer lies aligned inside its tier's memory, what one instruction writes does not overlap, and it writes
-//     over its own inputs only where its op works in place;
-//   - collectives and shards are for as many ranks as the mesh has, and a collective's operands are of the types that
-//     its op takes and makes; all collectives of a group are on one stream, and so is what is pushed and pulled;
-//   - messages between stages have streams of their own, one for each group and direction, with nothing else on them;
+//     over its own inputs only where its op works in place, or where a gather or a scatter has the rank's own part of
+//     the whole at its place;
+//   - what a launch or a collective reads and writes is of the sizes that its op takes and makes, and a copy of one;
+//   - collectives and shards are for as many ranks as the mesh has; all collectives of a group are on one stream, and
+//     so is what is pushed and pulled;
+//   - messages between stages have streams of their own, one for each group and direction, and nothing else is on the
+//     streams that are for them;
 //   - nothing is pushed after a pull, whose answer may need it, and every key is used once each way;
 //   - outputs are written and nothing is written over them.
 // What is proved is one run of one program. One copy belongs to two runs, so no program has it: that of a large input

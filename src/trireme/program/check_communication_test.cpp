@@ -72,6 +72,67 @@ TEST_F(Communication, CollectivesMakeWhatTheirOpDoes) {
   EXPECT_EQ(message(), "instruction 1 (all_reduce 'x', micro-batch 0) writes f32[8], and its op makes f32[16]");
 }
 
+// Only what is added up in place, and a rank's own part of a whole, lie over what a collective makes.
+TEST_F(Communication, CollectivesWriteOverTheirInputsWhereThatIsTheirOwnPart) {
+  const BufferId x = buffer("x", 0);
+  p.mesh = ir::parse_mesh("dp=4,tp=4");
+  const auto of = [&](const char* op, const Operand& from, const Operand& to) {
+    p.instructions.clear();
+    input(x);
+    Instruction& i = launch(op, {x}, x);
+    i.kind = Instruction::Kind::collective;
+    i.attributes = {{"axis", std::string("dp")}, {"parts", std::int64_t{4}}, {"rows", std::vector<std::int64_t>{16}}};
+    i.inputs = {from};
+    i.outputs = {to};
+    return message();
+  };
+  const Operand whole{x, type};
+  const TensorType quarter{DType::f32, {4}};
+  const Operand own{x, quarter, 0, {0, 4, 16}};
+  EXPECT_EQ(of("all_gather", own, whole), "sound");
+  EXPECT_EQ(of("reduce_scatter", whole, own), "sound");
+  const std::string over = "instruction 1 ({} 'x', micro-batch 0) writes 'x' over its own input 'x'";
+  const auto refused = [&](const char* op) { return fmt::format(fmt::runtime(over), op); };
+  // The first rank's part, the part by another axis, and parts that lie closer than they are large.
+  for (const Place& place : {Place{}, Place{1, 4, 16}, Place{0, 4, 8}}) {
+    EXPECT_EQ(of("all_gather", {x, quarter, 0, place}, whole), refused("all_gather"));
+    EXPECT_EQ(of("reduce_scatter", whole, {x, quarter, 0, place}), refused("reduce_scatter"));
+  }
+  // A whole that is a part of something else.
+  p.buffers[0].bytes = 256;
+  p.arena_bytes = 256;
+  EXPECT_EQ(of("all_gather", own, {x, type, 0, {1, 4, 64}}), refused("all_gather"));
+  const Operand rows{x, {DType::f32, {4, 4}}};
+  EXPECT_EQ(of("all_to_all", rows, rows), refused("all_to_all"));
+}
+
+// More would be read or written than is known to be there.
+TEST_F(Communication, InstructionsTouchWhatTheirOpsTakeAndMake) {
+  const BufferId x = buffer("x", 0);
+  const BufferId y = buffer("y", 64);
+  input(x).outputs[0].type = {DType::f32, {4}};
+  launch("relu", {x}, y).inputs[0].type = {DType::f32, {4}};
+  EXPECT_EQ(message(), "instruction 1 (relu 'y', micro-batch 0) writes f32[16], and its op makes f32[4]");
+  p.instructions[1].kind = Instruction::Kind::copy;
+  p.instructions[1].op = nullptr;
+  EXPECT_EQ(message(), "instruction 1 (copy 'y', micro-batch 0) copies f32[4] to f32[16], which is not as large");
+  p.instructions[1].outputs[0].type = {DType::f32, {4}};
+  EXPECT_EQ(message(), "sound");
+}
+
+// Replays do not wait for these streams.
+TEST_F(Communication, NothingElseIsOnAStreamOfMessages) {
+  const BufferId x = buffer("x", 0);
+  for (const std::int32_t stream :
+       {kSendActivationStream, kReceiveActivationStream, kSendGradientStream, kReceiveGradientStream}) {
+    p.instructions.clear();
+    input(x, stream);
+    EXPECT_EQ(message(), fmt::format("instruction 0 (input 'x', micro-batch 0) is on stream {}, which is for messages "
+                                     "between stages",
+                                     stream));
+  }
+}
+
 // A server answers when it has all pushes.
 TEST_F(Communication, NothingIsPushedAfterAPull) {
   const BufferId x = buffer("x", 0);

@@ -173,21 +173,21 @@ TEST_F(CheckTest, AShardIsNotTheWhole) {
   const BufferId a = buffer("a", 128);
   input(x);
   launch("scale", {x}, w);
-  p.instructions.back().inputs = {shard(x)};
+  reads(shard(x));
   p.instructions.back().outputs = {shard(w)};
   launch("scale", {w}, a);
   EXPECT_EQ(message(),
             "instruction 2 (scale 'a', micro-batch 0) reads 'w', but instruction 1 (scale 'w', micro-batch 0) has "
             "written one rank's shard of it alone");
   // Nor are rows of it there; nor another kind of shard.
-  p.instructions.back().inputs = {{w, {DType::f32, {4}}}};
+  reads({w, {DType::f32, {4}}});
   EXPECT_NE(message().find("one rank's shard of it alone"), std::string::npos) << message();
-  p.instructions.back().inputs = {shard(w)};
+  reads(shard(w));
   p.mesh = ir::parse_mesh("dp=4,tp=4");
   p.instructions.back().inputs[0].place.axis = 1;
   EXPECT_NE(message().find("one rank's shard of it alone"), std::string::npos) << message();
   // The own quarter is there.
-  p.instructions.back().inputs = {shard(w)};
+  reads(shard(w));
   EXPECT_EQ(message(), "sound");
   p.outputs = {{"w", 0, {w, type}}};
   EXPECT_EQ(message(),
@@ -203,7 +203,7 @@ TEST_F(CheckTest, AnAllGatherMakesTheWhole) {
   input(x);
   launch("scale", {x}, w);
   p.instructions.back().outputs = {shard(w)};
-  p.instructions.back().inputs = {shard(x)};
+  reads(shard(x));
   Instruction& gather = launch("all_gather", {w}, w);
   gather.kind = Instruction::Kind::collective;
   gather.inputs = {shard(w)};
@@ -219,7 +219,7 @@ TEST_F(CheckTest, AStateIsNotReadOrLeftWithOneShardNew) {
   const BufferId w = buffer("w", 0, 0);
   const BufferId a = buffer("a", 64);
   launch("scale", {w}, w);
-  p.instructions.back().inputs = {shard(w)};
+  reads(shard(w));
   p.instructions.back().outputs = {shard(w)};
   EXPECT_EQ(message(), "instruction 0 (scale 'w', micro-batch 0) leaves state 'w' with one rank's shard written alone");
   launch("scale", {w}, a);
@@ -232,7 +232,7 @@ TEST_F(CheckTest, AStateIsNotReadOrLeftWithOneShardNew) {
 TEST_F(CheckTest, PaddingIsNoPartOfAState) {
   const BufferId w = buffer("w", 0, 0);
   launch("scale", {w}, w);
-  p.instructions.back().inputs = {shard(w)};
+  reads(shard(w));
   p.instructions.back().outputs = {shard(w)};
   const auto gather = [&](std::int64_t numbers) {
     Instruction& i = launch("all_gather", {w}, w);
@@ -260,36 +260,36 @@ TEST_F(CheckTest, HalvesOfAShard) {
   input(x);
   const auto half = [&](std::size_t offset) {
     launch("scale", {x}, w);
-    p.instructions.back().inputs = {shard(x, offset, 8)};
+    reads(shard(x, offset, 8));
     p.instructions.back().outputs = {shard(w, offset, 8)};
   };
   half(8);
   launch("scale", {w}, a);
-  p.instructions.back().inputs = {shard(w)};
+  reads(shard(w));
   EXPECT_EQ(message(), "instruction 2 (scale 'a', micro-batch 0) reads 'w' before anything is written there");
-  p.instructions.back().inputs = {shard(w, 4, 12)};
+  reads(shard(w, 4, 12));
   EXPECT_NE(message(), "sound");
-  p.instructions.back().inputs = {shard(w, 8, 8)};
+  reads(shard(w, 8, 8));
   EXPECT_EQ(message(), "sound");
   const Instruction reader = p.instructions.back();
   p.instructions.pop_back();
   half(0);
   p.instructions.push_back(reader);
-  p.instructions.back().inputs = {shard(w)};
+  reads(shard(w));
   EXPECT_EQ(message(), "sound");
   // The first half again, by another buffer over it.
   p.instructions.pop_back();
   const BufferId other = buffer("other", 64);
   launch("scale", {x}, other);
-  p.instructions.back().inputs = {shard(x, 0, 8)};
+  reads(shard(x, 0, 8));
   p.instructions.back().outputs = {shard(other, 0, 8)};
   p.instructions.push_back(reader);
-  p.instructions.back().inputs = {shard(w)};
+  reads(shard(w));
   EXPECT_EQ(message(),
             "instruction 4 (scale 'a', micro-batch 0) reads 'w', but instruction 3 (scale 'other', micro-batch 0) has "
             "written 'other' there");
   // What was the other half of w is none of this one's.
-  p.instructions.back().inputs = {shard(other)};
+  reads(shard(other));
   EXPECT_EQ(message(),
             "instruction 4 (scale 'a', micro-batch 0) reads 'other', but instruction 3 (scale 'other', micro-batch 0) "
             "has written one rank's shard of it alone");
@@ -303,7 +303,7 @@ TEST_F(CheckTest, ShardsOfTwoKindsInOneBufferAreNotTakenTogether) {
   input(x);
   const auto written = [&](std::size_t bytes, const Place& place) {
     launch("scale", {x}, w);
-    p.instructions.back().inputs = {shard(x, 0, bytes)};
+    reads(shard(x, 0, bytes));
     p.instructions.back().outputs = {shard(w, 0, bytes)};
     for (auto* operands : {&p.instructions.back().inputs, &p.instructions.back().outputs})
       operands->front().place = place;
@@ -311,7 +311,7 @@ TEST_F(CheckTest, ShardsOfTwoKindsInOneBufferAreNotTakenTogether) {
   const Place tp{1, 4, 16};
   const auto read = [&](int dp, std::size_t bytes) {
     launch("scale", {w}, a);
-    p.instructions.back().inputs = {shard(w, 0, bytes)};
+    reads(shard(w, 0, bytes));
     p.instructions.back().inputs.front().place = tp;
     p.mesh = ir::parse_mesh(fmt::format("dp={},tp=4", dp));
     std::string found = message();
@@ -409,13 +409,14 @@ TEST_F(CheckTest, AShardIsReadOverWhatWasThereBefore) {
   input(x);
   launch("scale", {x}, w);
   launch("scale", {x}, w);
-  p.instructions.back().inputs = {shard(x, 8, 8)};
+  reads(shard(x, 8, 8));
   p.instructions.back().outputs = {shard(w, 8, 8)};
-  launch("scale", {w}, a).inputs = {shard(w, 0, 8)};
+  launch("scale", {w}, a);
+  reads(shard(w, 0, 8));
   EXPECT_EQ(message(), "sound");
-  p.instructions.back().inputs = {shard(w)};
+  reads(shard(w));
   EXPECT_EQ(message(), "sound");
-  p.instructions.back().inputs = {{w, type}};
+  reads({w, type});
   EXPECT_EQ(message(),
             "instruction 3 (scale 'a', micro-batch 0) reads 'w', but instruction 2 (scale 'w', micro-batch 0) has "
             "written one rank's shard of it alone");
@@ -431,7 +432,8 @@ TEST_F(CheckTest, AShardInTwoHalvesIsThere) {
     launch("scale", {x}, w).inputs = {shard(x, offset, 8)};
     p.instructions.back().outputs = {shard(w, offset, 8)};
   }
-  launch("scale", {w}, a).inputs = {shard(w)};
+  launch("scale", {w}, a);
+  reads(shard(w));
   EXPECT_EQ(message(), "sound");
 }
 

@@ -72,6 +72,12 @@ class CheckTest : public ::testing::Test {
     return p.instructions.back();
   }
 
+  // The last instruction makes something of `o`, as large.
+  void reads(const Operand& o) {
+    p.instructions.back().inputs = {o};
+    p.instructions.back().outputs.front().type = o.type;
+  }
+
   std::string message() const {
     try {
       check(p);

@@ -437,9 +437,12 @@ TEST_F(CheckTest, NothingIsNoConflict) {
   p.buffers[1].bytes = 128;
   const TensorType both{DType::f32, {32}};
   input(x).outputs[0].type = both;
-  Instruction& i = launch("pair", {x}, a);
+  const TensorType nothing{DType::f32, {0}};
+  Instruction& i = launch("all_reduce", {x, x}, a);
+  i.attributes = {{"parts", std::int64_t{1}}, {"reduce", std::string("sum")}};
   i.inputs[0].type = both;
-  i.outputs = {{a, both}, {a, {DType::f32, {0}}, 64}};
+  i.inputs[1].type = nothing;
+  i.outputs = {{a, both}, {a, nothing, 64}};
   EXPECT_EQ(message(), "sound");
 }
 

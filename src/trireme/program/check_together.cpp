@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
@@ -61,6 +62,7 @@ class TogetherChecker {
   }
 
   TogetherReport run() {
+    expect_groups();
     for (const Group& group : groups_)
       if (group.messages.empty()) pair_collectives(group);
     pair_stage_messages();
@@ -94,9 +96,24 @@ class TogetherChecker {
            (received == received_.end() ? "" : fmt::format(" (for {})", describe_node(received->second)));
   }
 
+  static std::string axes_of(const Group& group) { return fmt::format("{}", fmt::join(group.axes, "+")); }
+
+  // Collectives are compared group by group: each is of one.
+  void expect_groups() const {
+    std::set<std::pair<std::size_t, std::string>> known;  // by role
+    for (const Group& group : groups_)
+      if (group.messages.empty())
+        for (const std::size_t role : group.roles) known.emplace(role, axes_of(group));
+    for (std::size_t r = 0; r < roles_.size(); ++r)
+      for (std::size_t i = 0; i < roles_[r].program->instructions.size(); ++i)
+        if (const Instruction& collective = instruction(r, i); collective.kind == Instruction::Kind::collective)
+          if (const std::string& axis = collective.attributes.text("axis"); !known.contains({r, axis}))
+            fail("{} is along '{}', and there is no such group", describe(r, i), axis);
+  }
+
   std::vector<std::size_t> collectives_of(std::size_t role, const Group& group) const {
     std::vector<std::size_t> found;
-    const std::string axes = fmt::format("{}", fmt::join(group.axes, "+"));
+    const std::string axes = axes_of(group);
     const std::vector<Instruction>& all = roles_[role].program->instructions;
     for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i].kind == Instruction::Kind::collective && all[i].attributes.text("axis") == axes) found.push_back(i);
@@ -248,6 +265,9 @@ class TogetherChecker {
       if (message == nullptr)
         fail("{}: {} has nothing under key {} to {}", describe(role, i), roles_[other].role, key,
              push ? "take" : "answer with");
+      if (const std::string& of = all[i].attributes.text("of"); of != message->of)
+        fail("{} is of '{}', and {} has '{}' under key {}", describe(role, i), of, roles_[other].role, message->of,
+             key);
       const TensorType& type = (push ? all[i].inputs : all[i].outputs).front().type;
       if (type != message->type)
         fail("{} is {}, and {} has {} under key {}", describe(role, i), type.str(), roles_[other].role,

@@ -80,6 +80,13 @@ TEST_F(Together, DigestsTellWhatIsExchangedApart) {
   EXPECT_NE(communication_digest(same), communication_digest(programs.front()));
 }
 
+TEST_F(Together, ACollectiveOfNoGroupIsNamed) {
+  const Program first = program({reduce("g", "dp", {4})});
+  const Program second = program({reduce("g", "dp", {8})});
+  EXPECT_EQ(refused({{"stage 0", &first, {0}}, {"stage 1", &second, {1}}}, {{{"tp"}, {0, 1}}, {{"dp"}, {1}}}),
+            "instruction 0 (all_reduce 'g', micro-batch 0) of stage 0 is along 'dp', and there is no such group");
+}
+
 // Sums of the same types, in another order in one role: none waits for ever, and each adds up what does not belong
 // together.
 TEST_F(Together, SwappedCollectivesOfOneTypeAreNamed) {
@@ -290,6 +297,22 @@ TEST_F(Messages, AKeyThatNobodyPullsIsNamed) {
             "server 0 sends 'w' under key 7, which nobody pulls");
 }
 
+// Of the same type, and the server would change one parameter by the gradient of another.
+TEST_F(Messages, AnotherValueUnderAKeyIsNamed) {
+  const Exchange e = table();
+  const auto why = [&](const std::string& pushed, const std::string& pulled) {
+    const Program worker = program(
+        {message(Instruction::Kind::push, pushed, 1, 3, {4}), message(Instruction::Kind::pull, pulled, 1, 7, {4})});
+    return refused({{"worker", &worker, {0}}, {"server 0", &server_, {1}, &e}}, {});
+  };
+  EXPECT_EQ(why("w/grad", "w"), "nothing");
+  EXPECT_EQ(why("v/grad", "w"),
+            "instruction 0 (push 'v/grad', micro-batch 0) of worker is of 'v/grad', and server 0 has 'w/grad' under "
+            "key 3");
+  EXPECT_EQ(why("w/grad", "v"),
+            "instruction 1 (pull 'v', micro-batch 0) of worker is of 'v', and server 0 has 'w' under key 7");
+}
+
 TEST_F(Messages, AKeyThatTheServerLacksIsNamed) {
   const Exchange e = table();
   const auto why = [&](Instruction further) {
@@ -368,7 +391,7 @@ TEST_F(Together, AnEventThatNothingRecordsIsNamed) {
   Program a = program({reduce("g", "dp", {4})});
   for (const std::int32_t event : {5, -1}) {
     a.instructions[0].waits = {event};
-    EXPECT_EQ(refused({{"stage 0", &a, {0}}}, {}),
+    EXPECT_EQ(refused({{"stage 0", &a, {0}}}, {{{"dp"}, {0}}}),
               fmt::format("instruction 0 (all_reduce 'g', micro-batch 0) of stage 0 waits for event {}, which nothing "
                           "records",
                           event));

@@ -208,7 +208,7 @@ TEST_F(Values, OfAShardAndOfTheWhole) {
   p.instructions.back().outputs.front() = {shard(x)};
   p.instructions.back().outputs.front().value = 1;
   launch("scale", {x}, a);
-  p.instructions.back().inputs = {shard(x)};
+  reads(shard(x));
   p.instructions.back().outputs = {{a, {DType::f32, {4}}}};
   name(p.instructions.back(), {1}, 2);
   EXPECT_EQ(message(), "sound");
@@ -227,7 +227,7 @@ TEST_F(Values, PaddingOfAStateHasNone) {
   name(launch("scale", {w}, w), {0}, 1);
   p.instructions.back().inputs.front().type = p.instructions.back().outputs.front().type = {DType::f32, {15}};
   launch("scale", {w}, a);
-  p.instructions.back().inputs = {shard(w)};
+  reads(shard(w));
   p.instructions.back().outputs = {{a, {DType::f32, {4}}}};
   name(p.instructions.back(), {1}, 2);
   EXPECT_EQ(message(), "sound");
@@ -338,7 +338,8 @@ TEST_F(Values, OfHalvesOfAShard) {
   p.instructions.back().outputs = {shard(w, 8, 8)};
   name(p.instructions.back(), {0}, 2);
   const auto read = [&](const Operand& o, std::int32_t value) {
-    launch("scale", {w}, a).inputs = {o};
+    launch("scale", {w}, a);
+    reads(o);
     name(p.instructions.back(), {value}, 3);
     std::string found = message();
     p.instructions.pop_back();
@@ -357,10 +358,11 @@ TEST_F(Values, OfHalvesOfAShard) {
   launch("scale", {x}, w).inputs = {shard(x, 0, 8)};
   p.instructions.back().outputs = {shard(w, 0, 8)};
   name(p.instructions.back(), {0}, 3);
-  launch("scale", {w}, a).inputs = {shard(w, 8, 8)};
+  launch("scale", {w}, a);
+  reads(shard(w, 8, 8));
   name(p.instructions.back(), {2}, 3);
   EXPECT_EQ(message(), "sound");
-  p.instructions.back().inputs = {shard(w, 0, 8)};
+  reads(shard(w, 0, 8));
   name(p.instructions.back(), {3}, 3);
   EXPECT_EQ(message(), "sound");
 }

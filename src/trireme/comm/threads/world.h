@@ -8,8 +8,8 @@
 namespace trireme::comm::threads {
 
 struct WorldOptions {
-  std::string link = {};     // "": memory; else an emulated link (link.h)
-  double timeout = 60;  // seconds that a call may wait
+  std::string link = {};  // "": memory; else an emulated link (link.h)
+  double timeout = 60;    // seconds that a call may wait
   std::shared_ptr<const Tuning> tuning = nullptr;
 };
 
