@@ -323,6 +323,18 @@ TEST_F(BadInput, Generate) {
   expect_refusal({"generate", "--from=run", "--prompt=a"}, {"run", "no checkpoint"});
 }
 
+TEST_F(BadInput, PassesThatCanBeLeftOutAreListed) {
+  const std::string error = refused({"train", "tiny.toml", "--disable-pass=something-else"});
+  expect_part(error, "there is no pass 'something-else'; those that can be left out are ");
+  std::string listed = error.substr(error.find(" are ") + 5);
+  listed.erase(listed.find_last_not_of('\n') + 1);
+  for (std::size_t begin = 0; begin < listed.size();) {
+    const std::size_t end = std::min(listed.find(", ", begin), listed.size());
+    done({"train", "tiny.toml", "--dry-run", "--disable-pass=" + listed.substr(begin, end - begin)});
+    begin = end + 2;
+  }
+}
+
 // The library that reads the command line has words of its own, for those who know it.
 TEST_F(BadInput, OptionsAreRefusedInPlainWords) {
   const std::vector<std::string> generate = {"generate", "--from=run", "--prompt=a"};
