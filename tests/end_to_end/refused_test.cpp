@@ -446,6 +446,16 @@ TEST_F(Refused, SillyValuesAreRefusedAtOnce) {
   EXPECT_EQ(read("thesis.txt"), "mine");
 }
 
+TEST_F(Refused, StagesOfOneRankAreLeftOut) {
+  expect_part(
+      refused({"train", "two-layer", "--parallel.stages=[2,2]"}),
+      "parallel.stages lists 2 stages, and parallel.mesh = \"auto\" has no pp; the nearest is parallel.stages = "
+      "[], or pp=2 in parallel.mesh");
+  expect_way({"train", "two-layer", "--dry-run"}, {"parallel.stages=[2,2]"});
+  expect_part(run({"train", "two-layer", "--dry-run", "--parallel.stages=[4]"}).err,
+              "parallel.stages = [4] has no effect: it is for several pipeline stages");
+}
+
 // As by a shell's variable that was never set.
 TEST_F(Refused, EmptyAndZeroAreNotTakenForDefaults) {
   for (const char* limit : {"0", "0B", "0GiB"})
