@@ -323,6 +323,51 @@ TEST_F(BadInput, Generate) {
   expect_refusal({"generate", "--from=run", "--prompt=a"}, {"run", "no checkpoint"});
 }
 
+// It would be a folder called "--dry-run", and a run.
+TEST_F(BadInput, AnOptionIsNoValueOfAnother) {
+  const auto expect_other = [&](std::vector<std::string> words, const std::string& option, const std::string& other) {
+    words.insert(words.begin() + 1, "two-layer");
+    expect_refusal(words, {option + " needs a value, and the next word is the option " + other + "; " + option + ": "});
+  };
+  expect_other({"train", "--dump-passes", "--dry-run"}, "--dump-passes", "--dry-run");
+  expect_other({"train", "--dump-passes", "--train.steps=1"}, "--dump-passes", "--train.steps");
+  expect_other({"train", "--train.steps", "1", "--disable-pass", "--replay=2"}, "--disable-pass", "--replay");
+  expect_other({"train", "--plan", "--help"}, "--plan", "--help");
+  expect_other({"memory", "--plan", "--json"}, "--plan", "--json");
+  expect_refusal({"inspect", "graph", "two-layer", "--explain", "--json"}, {"--explain needs a value"});
+  expect_refusal({"train", "two-layer", "--dump-passes=", "--dry-run"}, {"--dump-passes= is empty; name one"});
+  expect_refusal({"memory", "two-layer", "--plan=", "--json"}, {"--plan= is empty; name one"});
+  expect_refusal({"train", "two-layer", "--nosuch=", "--dry-run"}, {"unknown option --nosuch"});
+  // A word that is no option is a value, whatever it begins with.
+  expect_refusal({"generate", "--from", "--nosuch", "--prompt=a"}, {"--nosuch"});
+}
+
+TEST_F(BadInput, FlagsTakeNoValue) {
+  for (const char* value : {"-1", "0", "1", "true", "false", "off", ""}) {
+    const auto expect_flag = [&](std::vector<std::string> words, const std::string& flag) {
+      words.push_back(flag + "=" + value);
+      expect_refusal(words, {flag + " is a flag and takes no value; leave out \"=" + value + "\"; see trireme "});
+    };
+    expect_flag({"train", "two-layer"}, "--dry-run");
+    expect_flag({"train", "two-layer"}, "--overwrite");
+    expect_flag({"memory", "two-layer"}, "--json");
+    expect_flag({"inspect", "sharding", "two-layer"}, "--collectives");
+    expect_flag({"bench", "step", "two-layer"}, "--json");
+  }
+}
+
+TEST_F(BadInput, PassesThatCanBeLeftOutAreListed) {
+  const std::string error = refused({"train", "tiny.toml", "--disable-pass=something-else"});
+  expect_part(error, "there is no pass 'something-else'; those that can be left out are ");
+  std::string listed = error.substr(error.find(" are ") + 5);
+  listed.erase(listed.find_last_not_of('\n') + 1);
+  for (std::size_t begin = 0; begin < listed.size();) {
+    const std::size_t end = std::min(listed.find(", ", begin), listed.size());
+    done({"train", "tiny.toml", "--dry-run", "--disable-pass=" + listed.substr(begin, end - begin)});
+    begin = end + 2;
+  }
+}
+
 // The library that reads the command line has words of its own, for those who know it.
 TEST_F(BadInput, OptionsAreRefusedInPlainWords) {
   const std::vector<std::string> generate = {"generate", "--from=run", "--prompt=a"};
@@ -338,6 +383,10 @@ TEST_F(BadInput, OptionsAreRefusedInPlainWords) {
   expect_generate("--step=1.5", "--step must be a whole number, got 1.5");
   expect_generate("--tokens", "--tokens needs a value");
   expect_refusal({"generate", "--from=", "--prompt", "a"}, {"--from= is empty"});
+  expect_generate("--step=99999999999999999999",
+                  "--step must be a whole number of at most 9223372036854775807, got 99999999999999999999");
+  expect_refusal({"eval", "--from=run", "--step", "99999999999999999999"},
+                 {"--step must be a whole number of at most 9223372036854775807, got 99999999999999999999"});
   expect_refusal({"bench"}, {"bench needs one of step, "});
   for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
            {"train"}, {"generate"}, {"inspect"}, {"simulate"}, {"tokenize"}, {"bench", "overlap"}}) {

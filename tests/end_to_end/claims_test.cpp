@@ -1,4 +1,4 @@
-// The README's claims: each has a test, by a name that exists.
+// The README's claims: each has a test, by a name that exists. So have the recipes for what is added.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -233,6 +233,64 @@ TEST(Claims, TheSlowTestsInstallWhatTheyNeed) {
                               {"python3", "exit 1"}});
   for (const char* package : {"gguf", "tokenizers", "transformers", "torch", "xllamacpp"})
     EXPECT_NE(python.find(package), std::string::npos) << package << "\n" << python;
+}
+
+// As GoogleTest reads one pattern of a filter: "*" is any text.
+bool matches(const std::string& pattern, const std::string& name) {
+  std::string expression = std::regex_replace(pattern, std::regex(R"([.+()\[\]{}^$|\\])"), R"(\$&)");
+  expression = std::regex_replace(expression, std::regex(R"(\*)"), ".*");
+  return std::regex_match(name, std::regex(expression));
+}
+
+// What a page names that is not there: files, in code of a line or in a heading, and tests that CTest or a program of
+// tests is asked for.
+std::vector<std::string> names_of_nothing(const std::string& page, const std::set<std::string>& files,
+                                          const std::set<std::string>& tests) {
+  std::vector<std::string> missing;
+  const auto each = [&page](const char* expression, const auto& look) {
+    const std::regex form(expression);
+    for (std::sregex_iterator i(page.begin(), page.end(), form), end; i != end; ++i) look((*i)[1].str());
+  };
+  const auto any_test = [&](const auto& holds) { return std::any_of(tests.begin(), tests.end(), holds); };
+  // NAME.out.txt stands for files of whatever name.
+  each(R"(`(?!NAME)([\w./]+\.(h|cpp|cu|cuh|def|md|txt|csv|toml|py))`)", [&](const std::string& file) {
+    const auto ends = [&](const std::string& path) { return ("/" + path).ends_with("/" + file); };
+    if (std::none_of(files.begin(), files.end(), ends)) missing.push_back(file);
+  });
+  each(R"(-R '?([^\s`']+))", [&](const std::string& expression) {
+    const std::regex wanted(expression);
+    if (!any_test([&](const std::string& name) { return std::regex_search(name, wanted); }))
+      missing.push_back("-R " + expression);
+  });
+  each(R"(--gtest_filter='?([^\s`']+))", [&](const std::string& filter) {
+    for (const std::string& pattern : split(filter.substr(0, filter.find('-')), ':'))
+      if (!any_test([&](const std::string& name) { return matches(pattern, name); }))
+        missing.push_back("--gtest_filter=" + pattern);
+  });
+  return missing;
+}
+
+TEST(Claims, RecipesNameFilesAndTestsThatAreThere) {
+  const std::set<std::string> tests = tests_in_sources();
+  std::set<std::string> files;
+  for (const char* folder : {"src", "tests", "include", "docs", "bench"})
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(kSource / folder))
+      files.insert(fs::relative(entry.path(), kSource).string());
+  int recipes = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(kSource / "docs")) {
+    if (!entry.path().filename().string().starts_with("adding_")) continue;
+    ++recipes;
+    EXPECT_EQ(names_of_nothing(text_of(entry.path()), files, tests), std::vector<std::string>{}) << entry.path();
+  }
+  EXPECT_GE(recipes, 3);
+  // A pattern of nobody's is no green end.
+  EXPECT_NE(text_of(kSource / "test").find("--no-tests=error"), std::string::npos);
+  // What the check is worth.
+  const std::vector<std::string> dead = {"nosuchop_test.cpp", "-R Nosuchop", "--gtest_filter=Nosuchop*"};
+  EXPECT_EQ(names_of_nothing("## 4. The test: `nosuchop_test.cpp`\n`./test -R Nosuchop`, `ops_test "
+                             "--gtest_filter='Activation*:Nosuchop*'`; `ops/all.cpp`, `./test -R Activation`",
+                             files, tests),
+            dead);
 }
 
 }  // namespace

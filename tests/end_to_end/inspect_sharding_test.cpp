@@ -45,6 +45,17 @@ TEST_F(InspectedNames, OptionsThatSayNothingOfATableAreRefused) {
 TEST_F(InspectedNames, ThatAreNotThereAreRefusedWithTheNearest) {
   expect_parts(refused({"inspect", "graph", "tiny.toml", "--parallel.mesh=tp=2", "--explain=*.dwn.weight"}),
                {"no parameter, input or value has such a name", "*.down.weight"});
+  // "*." stands for a part before: a name that has none is proposed as it is.
+  const std::vector<std::string> train = {"train", "tiny.toml", "--dry-run", "--parallel.mesh=dp=2"};
+  const auto with = [&](const std::string& word) {
+    std::vector<std::string> words = train;
+    words.push_back(word);
+    return words;
+  };
+  expect_part(refused(with("--parallel.sharding.*.wte.weight=1:dp")), "; the nearest is \"wte.weight\"");
+  expect_part(refused(with("--parallel.sharding.*.wt.weight=1:dp")), "; the nearest is \"wte.weight\"");
+  expect_part(refused(with("--parallel.sharding.*.mlp.dwn.weight=1:dp")), "; the nearest is \"*.mlp.down.weight\"");
+  done(with("--parallel.sharding.wte.weight=1:dp"));
 }
 
 }  // namespace

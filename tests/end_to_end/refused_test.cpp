@@ -446,6 +446,30 @@ TEST_F(Refused, SillyValuesAreRefusedAtOnce) {
   EXPECT_EQ(read("thesis.txt"), "mine");
 }
 
+// The command that is proposed is one that starts.
+TEST_F(Refused, ProcessesThatWereNotStartedAreCounted) {
+  const std::vector<std::string> words = {"--runtime.transport=mpi", "--parallel.mesh=dp=2"};
+  expect_parts(refused_training(words),
+               {"was not started by mpirun or srun; try: mpirun -n 2 ",
+                "train tiny.toml --output.dir=run --runtime.transport=mpi --parallel.mesh=dp=2"});
+  expect_part(refused_training({"--runtime.transport=mpi"}), "try: mpirun -n RANKS ");
+  // A plan needs none of them.
+  const std::string dry =
+      done({"train", "tiny.toml", "--dry-run", "--runtime.transport=mpi", "--parallel.mesh=dp=2"}).out;
+  expect_parts(dry, {"plan    dp=2 → 2 ranks (mpi)", "launch  mpirun -n 2 ", "dry run: compiled, checked and planned"});
+  expect_none(dry, "would not run here");
+}
+
+TEST_F(Refused, StagesOfOneRankAreLeftOut) {
+  expect_part(
+      refused({"train", "two-layer", "--parallel.stages=[2,2]"}),
+      "parallel.stages lists 2 stages, and parallel.mesh = \"auto\" has no pp; the nearest is parallel.stages = "
+      "[], or pp=2 in parallel.mesh");
+  expect_way({"train", "two-layer", "--dry-run"}, {"parallel.stages=[2,2]"});
+  expect_part(run({"train", "two-layer", "--dry-run", "--parallel.stages=[4]"}).err,
+              "parallel.stages = [4] has no effect: it is for several pipeline stages");
+}
+
 // As by a shell's variable that was never set.
 TEST_F(Refused, EmptyAndZeroAreNotTakenForDefaults) {
   for (const char* limit : {"0", "0B", "0GiB"})

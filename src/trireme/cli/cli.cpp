@@ -150,13 +150,50 @@ std::vector<std::string> options_of(const ::CLI::App& app, const std::string& na
 // CLI11's own messages name the word alone; a person wants the nearest one that is known too.
 std::string explain(const ::CLI::App& app, const ::CLI::ParseError& e, const std::vector<std::string>& arguments) {
   if (const auto message = unknown_command(app, arguments)) return *message;
-  // "--cluster=", as by a shell's variable that was never set: CLI11 takes the next word for its value.
-  for (const std::string& argument : arguments)
-    if (argument.starts_with("--") && argument.ends_with('=') && argument.find('=') + 1 == argument.size())
-      return fmt::format("{} is empty; name one, or leave it out; {}", argument, see_help(app));
   if (const std::vector<std::string> rest = app.remaining(true); !rest.empty())
     return unexpected(app, rest.front(), arguments);
   return fmt::format("{}; {}", CLI::plain_words(e, app), see_help(app));
+}
+
+// CLI11 takes the next word for the value of "--plan", also where that is an option, or "--cluster=" is empty, as by a
+// shell's variable that was never set; and it reads "--json=-1" as if the flag were not there.
+void check_values(const ::CLI::App& app, const std::vector<std::string>& arguments) {
+  const ::CLI::App* command = &app;
+  std::string called = app.get_name();
+  const auto name_of = [](const std::string& word) { return word.substr(0, word.find('=')); };
+  const auto option_of = [&](const std::string& word) -> const ::CLI::Option* {
+    return word.size() > 1 && word.starts_with('-') ? command->get_option_no_throw(name_of(word)) : nullptr;
+  };
+  const auto is_option = [&](const std::string& word) {
+    return option_of(word) != nullptr || (word.starts_with("--") && name_of(word).find('.') != std::string::npos);
+  };
+  for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::string& word = arguments[i];
+    const ::CLI::Option* option = option_of(word);
+    if (option == nullptr) {
+      for (const ::CLI::App* one : command->get_subcommands({}))
+        if (one->get_name() == word) {
+          command = one;
+          called += " " + word;
+          break;
+        }
+      continue;
+    }
+    const std::string name = name_of(word);
+    const bool equals = name.size() < word.size();
+    if (option->get_items_expected_max() == 0) {
+      if (equals)
+        refuse("{} is a flag and takes no value; leave out \"{}\"; see {} --help", name, word.substr(name.size()),
+               called);
+    } else if (equals) {
+      if (name.size() + 1 == word.size()) refuse("{} is empty; name one, or leave it out; see {} --help", word, called);
+    } else if (i + 1 < arguments.size() && is_option(arguments[i + 1])) {
+      refuse("{} needs a value, and the next word is the option {}; {}: {}", name, name_of(arguments[i + 1]), name,
+             option->get_description());
+    } else {
+      ++i;
+    }
+  }
 }
 
 // A command that reads a configuration says where its keys are listed; `train` lists them itself.
@@ -264,6 +301,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
       say(stdout, wrapped_help(app.help(), help_width()));
       return settle_output(0);
     }
+    check_values(app, arguments);
     context.overrides = train::take_overrides(arguments, options_of(app, arguments.front()));
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
     app.parse(reversed);

@@ -5,8 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <optional>
@@ -91,6 +93,21 @@ bool is_number(const std::string& text, T least, T largest) {
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   return error == std::errc() && rest == end && value >= least && value <= largest;
+}
+
+// CLI11 takes a number that is too large for the largest one that there is.
+template <class T>
+Validator representable() {
+  using Limits = std::numeric_limits<T>;
+  const auto check = [](const std::string& given) -> std::string {
+    errno = 0;
+    const long long value = std::strtoll(given.c_str(), nullptr, 0);
+    if (errno != ERANGE && value >= Limits::min() && value <= Limits::max()) return {};
+    return fmt::format("must be a whole number of at {}, got {}",
+                       value < 0 ? fmt::format("least {}", Limits::min()) : fmt::format("most {}", Limits::max()),
+                       given);
+  };
+  return {check, ""};
 }
 
 const ::CLI::Option* option_of(const ::CLI::App& app, const std::string& name) {
@@ -198,6 +215,7 @@ Option* App::add_option(const std::string& name, T& value, const std::string& he
   Option* option = keep(app_->add_option(name, value, with_default(help, default_text(value))));
   // CLI11 takes -1 for the largest number that there is.
   if constexpr (std::is_unsigned_v<Type>) option->check(Range(Type{0}, std::numeric_limits<Type>::max()));
+  if constexpr (std::is_integral_v<Type> && std::is_signed_v<Type>) option->check(representable<Type>());
   if constexpr (std::is_arithmetic_v<Type>) option->get().type_name(type_name<Type>());
   return option;
 }

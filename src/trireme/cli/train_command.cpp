@@ -318,10 +318,12 @@ Request request_of(const Context& context, const TrainArguments& a,
         "with ranks that are threads",
         launched->launcher, launched->size);
   const Choice<train::Transport>& transport = config.runtime.transport;
-  if (transport == train::Transport::mpi && !launched)
-    refuse(
-        "runtime.transport = \"mpi\": this process was not started by mpirun or srun; try: mpirun -n 4 trireme train "
-        "…");
+  if (transport == train::Transport::mpi && !launched && !a.dry_run) {
+    // "auto" and "*" stand for as many as are launched.
+    const bool any = config.parallel.any_mesh() || config.parallel.mesh.find('*') != std::string::npos;
+    refuse("runtime.transport = \"mpi\": this process was not started by mpirun or srun; try: mpirun -n {} {}",
+           any ? "RANKS" : std::to_string(train::ranks_of(config)), context.command_line);
+  }
   if (transport == train::Transport::threads && launched && launched->size > 1)
     refuse("runtime.transport = \"threads\" under {}, which started {} processes: each would train alone",
            launched->launcher, launched->size);

@@ -36,20 +36,19 @@ void Pipeline::run(ir::Module& module, const Options& options) const {
   const auto is_disabled = [&](const std::string& name) {
     return std::find(options.disabled.begin(), options.disabled.end(), name) != options.disabled.end();
   };
+  std::vector<std::string> optional;
+  for (const auto& pass : passes_)
+    if (pass->optional()) optional.push_back(pass->name());
   for (const std::string& name : options.disabled)
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      const auto near = nearest(name, known);
-      refuse(
-          "there is no pass '{}'; {}", name,
-          near ? fmt::format("did you mean '{}'?", *near) : fmt::format("the passes are {}", fmt::join(known, ", ")));
+      const auto near = nearest(name, optional);
+      refuse("there is no pass '{}'; {}", name,
+             near ? fmt::format("did you mean '{}'?", *near)
+                  : fmt::format("those that can be left out are {}", fmt::join(optional, ", ")));
     }
   for (const auto& pass : passes_)
-    if (!pass->optional() && is_disabled(pass->name())) {
-      std::vector<std::string> optional;
-      for (const auto& other : passes_)
-        if (other->optional()) optional.push_back(other->name());
+    if (!pass->optional() && is_disabled(pass->name()))
       refuse("pass '{}' cannot be left out; those that can are {}", pass->name(), fmt::join(optional, ", "));
-    }
   const auto place_of = [&](const std::string& name, std::size_t otherwise) {
     if (name.empty()) return otherwise;
     const auto found = std::find(known.begin(), known.end(), name);

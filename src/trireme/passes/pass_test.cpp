@@ -103,12 +103,14 @@ TEST_F(PipelineTest, KeepsWhatAStepNeeds) {
 TEST_F(PipelineTest, RefusesUnknownNamesBeforeAnythingRuns) {
   Pipeline p;
   bool ran = false;
-  p.add<Edit>("precision", [&](ir::Module&) { ran = true; });
+  p.add<Edit>("needed", [&](ir::Module&) { ran = true; });
   p.add<Edit>("fuse", [&](ir::Module&) { ran = true; });
   EXPECT_EQ(message_of([&] { p.run(module, {.disabled = {"fsue"}}); }),
             "there is no pass 'fsue'; did you mean 'fuse'?");
   EXPECT_EQ(message_of([&] { p.run(module, {.disabled = {"something-else"}}); }),
-            "there is no pass 'something-else'; the passes are precision, fuse");
+            "there is no pass 'something-else'; those that can be left out are fuse");
+  EXPECT_EQ(message_of([&] { p.run(module, {.disabled = {"neded"}}); }),
+            "there is no pass 'neded'; those that can be left out are fuse");
   EXPECT_FALSE(ran);
 }
 

@@ -292,16 +292,20 @@ class Propagator {
     const bool any_before = a.pattern.starts_with("*.");
     const std::string wanted = any_before ? a.pattern.substr(2) : a.pattern;
     const std::size_t parts = split(wanted, '.').size();
-    std::vector<std::string> names;
+    std::vector<std::string> names, patterns;  // what is compared, and what would match there
     for (std::size_t c = 0; c < cells_.size(); ++c) {
       if (!may_be_meant(a, c)) continue;
       std::vector<std::string> own = split(cells_[c].name.substr(1), '.');
-      if (any_before && own.size() > parts) own.erase(own.begin(), own.end() - static_cast<std::ptrdiff_t>(parts));
+      const bool inner = any_before && own.size() > parts;  // "*." stands for at least one part
+      if (inner) own.erase(own.begin(), own.end() - static_cast<std::ptrdiff_t>(parts));
       names.push_back(fmt::format("{}", fmt::join(own, ".")));
+      patterns.push_back((inner ? "*." : "") + names.back());
     }
     const auto close = nearest(wanted, names);
+    std::string proposal;
+    if (close) proposal = patterns[index(std::find(names.begin(), names.end(), *close) - names.begin())];
     refuse("parallel.sharding: \"{}\" = \"{}\": no parameter, input or value has such a name{}", a.pattern, a.sharding,
-           close ? fmt::format("; the nearest is \"{}{}\"", any_before ? "*." : "", *close) : "");
+           close ? fmt::format("; the nearest is \"{}\"", proposal) : "");
   }
 
   NamedTensor named(std::size_t c) const {

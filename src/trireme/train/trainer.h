@@ -107,7 +107,7 @@ class Trainer {
   int threads() const { return threads_; }
   // Whether this process writes and speaks for all.
   bool leads() const { return options_.world == nullptr || options_.world->rank() == 0; }
-  const char* transport() const { return options_.world == nullptr ? "threads" : "mpi"; }
+  const char* transport() const { return has_processes() ? "mpi" : "threads"; }
   // Floating-point operations of one update, by the ops' own costs: all, and without what is recomputed.
   double flops_per_step() const { return operations_.all; }
   double model_flops_per_step() const { return operations_.model; }

@@ -292,11 +292,19 @@ void check_parallel(const Config& config) {
     layers += stage;
   }
   if (!parallel.stages.empty() && pp > 0 && parallel.pipeline != Pipeline::file &&
-      static_cast<std::int64_t>(parallel.stages.size()) != pp * chunks)
+      static_cast<std::int64_t>(parallel.stages.size()) != pp * chunks) {
+    if (pp == 1)
+      refuse(
+          "parallel.stages lists {} stage{}, and parallel.mesh = \"{}\" has no {}; the nearest is parallel.stages = "
+          "[], "
+          "or {}={} in parallel.mesh",
+          parallel.stages.size(), parallel.stages.size() == 1 ? "" : "s", parallel.mesh, ir::kPipelineAxis,
+          ir::kPipelineAxis, std::max<std::int64_t>(2, std::ssize(parallel.stages) / chunks));
     refuse("parallel.stages lists {} stage{}, but parallel.mesh = \"{}\" has {}{}; the nearest is {}",
            parallel.stages.size(), parallel.stages.size() == 1 ? "" : "s", parallel.mesh, pp,
            interleaved ? fmt::format(" of {} chunks each: {} numbers are needed", chunks, pp * chunks) : "",
            planner::even_stages(counted ? config.model.layers : layers, pp * chunks));
+  }
   if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
 }
