@@ -104,14 +104,16 @@ void save_model(const Model& model, const fs::path& run, const SaveOptions& opti
   about["compressed_from"] = fs::absolute(options.from).lexically_normal().string();
   // Before a run that is there is overwritten: what this one is refused for leaves it as it is.
   Running running(model, registry, {.purpose = train::Purpose::evaluate});
-  const train::RunLock lock =
-      train::open_run_folder(run, config, options.overwrite ? train::RunMode::overwrite : train::RunMode::fresh,
-                             about.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
-  if (train::holds_run(options.from))
-    train::copy_tokenizer_files(options.from, run);
-  else
-    train::keep_tokenizer_files(options.from, run);
-  write_states(model, running.compiled(), run, config);
+  train::write_whole_run(
+      run, config, options.overwrite ? train::RunMode::overwrite : train::RunMode::fresh,
+      about.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
+      [&] { write_states(model, running.compiled(), run, config); },
+      [&] {
+        if (train::holds_run(options.from))
+          train::copy_tokenizer_files(options.from, run);
+        else
+          train::keep_tokenizer_files(options.from, run);
+      });
 }
 
 Running::Running(const Model& model, const train::Registry& registry, train::CompileOptions options) {

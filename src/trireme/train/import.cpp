@@ -69,15 +69,17 @@ void write_imported(const Config& config, const fs::path& run, const ImportOptio
     refuse("{} is in part in the folder that is overwritten, {}; name another folder for the run", from, run.string());
   std::uint64_t parameters = 0;
   for (const io::ShardTensor& tensor : tensors) parameters += static_cast<std::uint64_t>(tensor.type.elements());
-  const RunLock lock = open_run_folder(run, config, options.overwrite ? RunMode::overwrite : RunMode::fresh,
-                                       run_json(options, from, parameters));
-  more();
-  constexpr std::size_t kStaging = 256 * io::kStagingAlignment;
-  const std::unique_ptr<void, decltype(&std::free)> staging(std::aligned_alloc(io::kStagingAlignment, kStaging),
-                                                            &std::free);
-  if (!staging) throw std::bad_alloc();
-  const SavedShard shard{0, shard_file(0), std::move(tensors), {}, {static_cast<std::byte*>(staging.get()), kStaging}};
-  write_checkpoint(run, describe_checkpoint(config, 0), {&shard, 1}, {});
+  const auto checkpoint = [&] {
+    constexpr std::size_t kStaging = 256 * io::kStagingAlignment;
+    const std::unique_ptr<void, decltype(&std::free)> staging(std::aligned_alloc(io::kStagingAlignment, kStaging),
+                                                              &std::free);
+    if (!staging) throw std::bad_alloc();
+    const SavedShard shard{
+        0, shard_file(0), std::move(tensors), {}, {static_cast<std::byte*>(staging.get()), kStaging}};
+    write_checkpoint(run, describe_checkpoint(config, 0), {&shard, 1}, {});
+  };
+  write_whole_run(run, config, options.overwrite ? RunMode::overwrite : RunMode::fresh,
+                  run_json(options, from, parameters), checkpoint, more);
 }
 
 Imported import_huggingface(Config config, const fs::path& run, const ImportOptions& options,

@@ -293,6 +293,22 @@ RunLock open_run_folder(const fs::path& folder, const Config& config, RunMode mo
   return lock;
 }
 
+void write_whole_run(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json,
+                     const std::function<void()>& checkpoint, const std::function<void()>& more) {
+  check_takes_run(folder, folder.string());
+  const bool replaces = holds_run(folder);
+  const RunLock lock = lock_run_folder(folder, config, run_json);
+  if (!replaces) {
+    write_run_files(folder, config, mode, run_json);
+    more();
+  }
+  checkpoint();
+  if (replaces) {
+    replace_run_files(folder, config, run_json, 0);
+    more();
+  }
+}
+
 void check_has_weights(const fs::path& folder, const models::Families& families) {
   if (!holds_run(folder)) return;
   const Config before = load_config(folder.string(), {}, families);

@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -71,6 +72,12 @@ void replace_run_files(const std::filesystem::path& folder, const Config& config
 // Both. Refuses the folder of a Hugging Face model.
 [[nodiscard]] RunLock open_run_folder(const std::filesystem::path& folder, const Config& config, RunMode mode,
                                       const std::string& run_json);
+
+// Writes a run that has its state from the start: `checkpoint` writes that, of step 0, and `more` the files next to it.
+// A run that is replaced stays until the new checkpoint is there.
+void write_whole_run(const std::filesystem::path& folder, const Config& config, RunMode mode,
+                     const std::string& run_json, const std::function<void()>& checkpoint,
+                     const std::function<void()>& more);
 
 bool holds_run(const std::filesystem::path& folder);
 
