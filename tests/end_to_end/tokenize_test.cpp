@@ -90,6 +90,11 @@ TEST_F(Tokenize, FilesOfOthersAreNotReplacedForTheirName) {
     expect_parts(error, {"--out mine.bin: that is there, and is not known as a token file"});
     EXPECT_EQ(read("mine.bin"), mine);
   }
+  // What comes first may look like tokens.
+  const std::string late = std::string(3 << 20, '\0') + random;
+  write("late.bin", late);
+  refused(to("late.bin"));
+  EXPECT_EQ(read("late.bin"), late);
   std::filesystem::create_symlink("mine.bin", folder() / "link.bin");
   expect_part(refused(to("link.bin")), "--out link.bin (a link to mine.bin): that is there");
   EXPECT_EQ(read("mine.bin"), others.back());

@@ -183,15 +183,18 @@ bool is_known_as_tokens(const std::string& path, std::int64_t vocab) {
   if (fs::path(path).extension() != ".bin" || fs::exists(fs::path(path).replace_extension(".idx"), ignored))
     return false;
   if (is_text(bytes.first(std::min<std::size_t>(bytes.size(), kCheckedAhead)))) return false;
-  constexpr std::int64_t kLargestVocab = 1
-                                         << 22;  // of any tokenizer: numbers of 32 bits are hardly all below by chance
   const auto all_below = [&](TokenType type, std::int64_t end) {
     if (bytes.size() % static_cast<std::size_t>(type) != 0) return false;
     TokenStream stream;
     stream.append("", std::shared_ptr<const void>(), bytes, type);
-    return !stream.beyond(end, 0, last_checked(stream, 0));
+    return !stream.beyond(end, 0, stream.size());
   };
-  return all_below(TokenType::u16, vocab) || all_below(TokenType::u32, std::max(vocab, kLargestVocab));
+  // Numbers of 16 bits are hardly all below by chance where a good part of them is not, and those of 32 bits where a
+  // thousandth is: of larger vocabularies than the latter no tokenizer is.
+  constexpr std::int64_t kTelling = 60'000;
+  constexpr std::int64_t kLargestVocab = std::int64_t{1} << 22;
+  return (vocab <= kTelling && all_below(TokenType::u16, vocab)) ||
+         all_below(TokenType::u32, std::max(vocab, kLargestVocab));
 }
 
 }  // namespace trireme::data
