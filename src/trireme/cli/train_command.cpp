@@ -164,12 +164,16 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   const std::int64_t steps = a.replay >= 0 ? a.replay : equal ? 20 : 0;
   const bool from_start = outcome.steps == std::ssize(outcome.losses);
   Verdict verdict;
-  if (several && world == nullptr && steps > 0 && from_start && !outcome.losses.empty()) {
+  // A run that was stopped ends: a replay takes as long as the steps did.
+  const bool stopped = outcome.stopped || signals.exit_code() != 0;
+  if (several && world == nullptr && steps > 0 && from_start && !outcome.losses.empty() && !stopped) {
     verdict = replay(trainer, outcome, steps, *context.registry);
     say(stdout, "equal   {}\n", verdict.text);
   } else if (a.replay > 0)
     say(stdout, "equal   not replayed on one rank: {}\n",
-        outcome.losses.empty() ? "there were no steps" : "the run was resumed, and its first steps were not done here");
+        stopped                  ? "the run was stopped"
+        : outcome.losses.empty() ? "there were no steps"
+                                 : "the run was resumed, and its first steps were not done here");
   if (speaks(trainer) && !outcome.stopped)
     say(stdout, "it now says:\n  │ {}\n", [&] {
       std::string text = prompt + printable(says(trainer, prompt, 220));
