@@ -94,7 +94,7 @@ TEST_F(Communication, CollectivesWriteOverTheirInputsWhereThatIsTheirOwnPart) {
   const std::string over = "instruction 1 ({} 'x', micro-batch 0) writes 'x' over its own input 'x'";
   const auto refused = [&](const char* op) { return fmt::format(fmt::runtime(over), op); };
   // The first rank's part, the part by another axis, and parts that lie closer than they are large.
-  for (const Place& place : {Place{}, Place{1, 4, 16}, Place{0, 4, 8}}) {
+  for (const Place& place : {Place{}, Place{1, 4, 16}, Place{0, 4, 8}, Place{kNone, 4, 16}}) {
     EXPECT_EQ(of("all_gather", {x, quarter, 0, place}, whole), refused("all_gather"));
     EXPECT_EQ(of("reduce_scatter", whole, {x, quarter, 0, place}), refused("reduce_scatter"));
   }
@@ -104,6 +104,20 @@ TEST_F(Communication, CollectivesWriteOverTheirInputsWhereThatIsTheirOwnPart) {
   EXPECT_EQ(of("all_gather", own, {x, type, 0, {1, 4, 64}}), refused("all_gather"));
   const Operand rows{x, {DType::f32, {4, 4}}};
   EXPECT_EQ(of("all_to_all", rows, rows), refused("all_to_all"));
+  // The whole of one value over the part of another.
+  const BufferId y = buffer("y", 256);
+  const Operand other{y, quarter, 0, {0, 4, 16}};
+  of("all_gather", other, whole);
+  input(y);
+  std::swap(p.instructions[1], p.instructions[2]);
+  p.instructions[2].attributes.set("rows", std::vector<std::int64_t>{16, 16});
+  p.instructions[2].inputs = {other, own};
+  p.instructions[2].outputs = {whole, {y, type}};
+  EXPECT_EQ(message(), "instruction 2 (all_gather 'x', micro-batch 0) writes 'x' over its own input 'x'");
+  p.instructions[2].op = &registry.at("reduce_scatter");
+  p.instructions[2].inputs = {whole, {y, type}};
+  p.instructions[2].outputs = {other, own};
+  EXPECT_NE(message().find("over its own input"), std::string::npos) << message();
 }
 
 // More would be read or written than is known to be there.
@@ -118,6 +132,16 @@ TEST_F(Communication, InstructionsTouchWhatTheirOpsTakeAndMake) {
   EXPECT_EQ(message(), "instruction 1 (copy 'y', micro-batch 0) copies f32[4] to f32[16], which is not as large");
   p.instructions[1].outputs[0].type = {DType::f32, {4}};
   EXPECT_EQ(message(), "sound");
+  p.instructions.clear();
+  input(x).records = 0;
+  p.tier_bytes[kHostTier] = 64;
+  p.buffers[static_cast<std::size_t>(y)].tier = kHostTier;
+  p.buffers[static_cast<std::size_t>(y)].offset = 0;
+  Instruction& i = store(x, y);
+  i.waits = {0};
+  EXPECT_EQ(message(), "sound");
+  i.inputs[0].type = {DType::f32, {4}};
+  EXPECT_EQ(message(), "instruction 1 (store 'y', micro-batch 0) copies f32[4] to f32[16], which is not as large");
 }
 
 // Replays do not wait for these streams.

@@ -85,6 +85,9 @@ TEST_F(Together, ACollectiveOfNoGroupIsNamed) {
   const Program second = program({reduce("g", "dp", {8})});
   EXPECT_EQ(refused({{"stage 0", &first, {0}}, {"stage 1", &second, {1}}}, {{{"tp"}, {0, 1}}, {{"dp"}, {1}}}),
             "instruction 0 (all_reduce 'g', micro-batch 0) of stage 0 is along 'dp', and there is no such group");
+  // One of messages is none of collectives.
+  EXPECT_NE(refused({{"stage 0", &first, {0}}, {"stage 1", &second, {1}}}, {{{"dp"}, {0, 1}, "activation 0-1"}}),
+            "nothing");
 }
 
 // Sums of the same types, in another order in one role: none waits for ever, and each adds up what does not belong
