@@ -121,7 +121,7 @@ TEST_F(Proposed, AnnotationsComeWithTheMeshThatTheyNeed) {
   done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=pp=2,tp=2", "--parallel.sharding.*.mlp.up.weight=1:tp"});
   expect_part(refused_images("convnet", {"--model.layers=2", "--parallel.mesh=h=2",
                                          "--parallel.sharding.blocks.0.conv.weight=0:h"}),
-              "the nearest is \"0:tp\" with parallel.mesh = \"h=2,tp=2\"");
+              "the nearest is \"images\" = \"height:h\"");
 }
 
 // More micro-batches are proposed where there can be more: by fewer rows in each, or by a larger batch.
