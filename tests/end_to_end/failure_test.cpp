@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "end_to_end/program.h"
+#include "support/source_dir.h"
 
 namespace trireme::testing {
 namespace {
@@ -342,6 +343,29 @@ TEST_F(FullDisk, DamagedCheckpointsMakeRoomFirst) {
   const Finished f = done(all);
   expect_part(f.err, "the checkpoint of step 3 made room");
   EXPECT_EQ(names_in("disk/run/checkpoints").back(), step_name(6));
+}
+
+// What was to replace a run did not come: the run stays.
+TEST_F(FullDisk, AnImportOrACompressedCopyLeavesTheRunThatItIsToReplace) {
+  if (!mount_disk("4m")) GTEST_SKIP() << "this user may not mount";
+  done({"train", "tiny.toml", "--output.dir=other", "--model.width=128"});
+  done({"train", "tiny.toml", "--output.dir=disk/run"});
+  const std::string before = state("disk/run", kSteps);
+  fill(64 * 1024);
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"import", source_dir() + "/tests/huggingface/gpt2-tied", "disk/run", "--overwrite"},
+        std::vector<std::string>{"compress", "other", "--out", "disk/run", "--weights", "int8", "--overwrite"}}) {
+    const Finished f = run(command);
+    EXPECT_EQ(f.code, 1) << command.front() << f.out << f.err;
+    EXPECT_NE(f.err.find("No space left on device"), std::string::npos) << f.err;
+    EXPECT_EQ(state("disk/run", kSteps), before) << command.front();
+    done({"eval", "--from", "disk/run"});
+  }
+  fs::remove(folder() / "disk/filler");
+  done({"import", source_dir() + "/tests/huggingface/gpt2-tied", "disk/run", "--overwrite"});
+  EXPECT_EQ(names_in("disk/run/checkpoints"), (std::vector<std::string>{step_name(0)}));
+  EXPECT_FALSE(exists("disk/run/metrics.jsonl"));
+  done({"eval", "--from", "disk/run", "--data.text=text.txt"});
 }
 
 TEST_F(FullDisk, BeforeAnythingStarts) {

@@ -249,11 +249,23 @@ GgufFile::GgufFile(const std::string& path) : path_(path), file_(path) {
   const auto alignment = static_cast<std::uint64_t>(given);
   const std::uint64_t begin = aligned(in.position(), alignment);
   const std::uint64_t size = file_.bytes().size();
+  std::map<std::uint64_t, std::size_t> lies_at;  // by where it begins: the tensor
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    if (offsets_[t] % alignment != 0)
+      refuse("{}: '{}' begins at byte {} of the data, which is no multiple of general.alignment = {}", path,
+             tensors_[t].name, offsets_[t], alignment);
     offsets_[t] += begin;
     const std::uint64_t bytes = ggml_bytes(tensors_[t].type, tensors_[t].shape.elements());
     if (offsets_[t] < begin || offsets_[t] > size || bytes > size - offsets_[t])
       refuse("{}: '{}' lies beyond the end of the file, which is cut short", path, tensors_[t].name);
+    const auto [other, is_new] = lies_at.emplace(offsets_[t], t);
+    if (!is_new) refuse("{}: '{}' and '{}' overlap", path, tensors_[other->second].name, tensors_[t].name);
+  }
+  for (auto next = lies_at.begin(); next != lies_at.end();) {
+    const auto [at, t] = *next++;
+    const std::uint64_t end = at + ggml_bytes(tensors_[t].type, tensors_[t].shape.elements());
+    if (next != lies_at.end() && next->first < end)
+      refuse("{}: '{}' and '{}' overlap", path, tensors_[t].name, tensors_[next->second].name);
   }
 }
 

@@ -133,6 +133,24 @@ TEST_F(GgufFiles, CutShortAreRefused) {
   }
 }
 
+// Each tensor has bytes of its own, where the format says.
+TEST_F(GgufFiles, TensorsThatOverlapAreRefused) {
+  write();
+  std::ifstream in(path(), std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  const std::size_t offset = whole.find("two") + 3 + 4 + 2 * 8 + 4;  // behind name, rank, extents and type
+  const auto with = [&](char first) {
+    std::string changed = whole;
+    changed[offset] = first;
+    std::ofstream(path(), std::ios::binary | std::ios::trunc) << changed;
+    return refusal();
+  };
+  EXPECT_EQ(with(whole[offset]), "");
+  EXPECT_EQ(with(0), path() + ": 'one' and 'two' overlap");
+  EXPECT_EQ(with(64), path() + ": 'two' and 'three' overlap");
+  EXPECT_EQ(with(3), path() + ": 'two' begins at byte 3 of the data, which is no multiple of general.alignment = 32");
+}
+
 TEST_F(GgufFiles, OtherFilesAreRefused) {
   std::ofstream(path()) << "this is no such file, however long it may be";
   EXPECT_EQ(refusal(), path() + ": not a GGUF file");
