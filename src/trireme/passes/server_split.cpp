@@ -142,8 +142,7 @@ class Pushes {
       all.push_back(state_push(gradient, state.name));
     }
     // Of the stages of a pipeline one has it.
-    if (const StateId loss = module_.find_state("loss"); loss != kNone)
-      all.push_back(state_push(loss, ""));
+    if (const StateId loss = module_.find_state("loss"); loss != kNone) all.push_back(state_push(loss, ""));
     return all;
   }
 
@@ -181,11 +180,16 @@ class Pushes {
   // Nothing for what is a state, or its sum over other axes: then servers get the state.
   std::optional<ServerPush> made_of(ir::ValueId id) const {
     if (producer(summed_of(id)) == nullptr) return std::nullopt;
+    // How far replicas clip what they compress of their own is a mean over them, which what they have whole needs.
+    if (graph_.type(id).shape.rank() == 0)
+      refuse(
+          "parallel.server: replicas clip the gradients that they compress themselves, and parallel.sharding leaves "
+          "each of them the whole of some gradients, which are clipped by the mean of all; the nearest is "
+          "parallel.compress = \"int8\"");
     const std::int32_t made_by = uses_.producer[index(id)];
     const bool decoded = is_decoder(graph_.nodes[index(made_by)]);
     const ir::ValueId pushed = decoded ? graph_.nodes[index(made_by)].inputs.front() : id;
-    return ServerPush{graph_.value(pushed).name, pushed, decoded ? made_by : kNone, parameter_of(pushed), true,
-                      true};
+    return ServerPush{graph_.value(pushed).name, pushed, decoded ? made_by : kNone, parameter_of(pushed), true, true};
   }
 
   // By the gradient that it is made of; scalars, such as how much all gradients are scaled, come of all of them.
