@@ -121,8 +121,7 @@ class Server {
     }
     std::vector<ValueId> terms;
     terms.reserve(static_cast<std::size_t>(terms_of));
-    for (int w = 0; w < terms_of; ++w)
-      terms.push_back(term(graph.read(next_, next_.find_state(slot_name(m.of, w)))));
+    for (int w = 0; w < terms_of; ++w) terms.push_back(term(graph.read(next_, next_.find_state(slot_name(m.of, w)))));
     return terms.size() == 1 ? terms.front() : add(graph, "add_n", terms, {}, m.of + ".sum");
   }
 
