@@ -319,6 +319,12 @@ class GraphPartitioner {
       Sharding sums;
       sums.dims = wanted(node.outputs.front()).dims;
       sums.partial = sharding_of(id).partial;
+      // A term of a sum over an axis is whole along that axis.
+      for (Axes& axes : sums.dims)
+        std::erase_if(axes, [&](const std::string& axis) {
+          return std::any_of(sums.partial.begin(), sums.partial.end(),
+                             [&](const Sharding::Partial& p) { return p.axis == axis; });
+        });
       groups[sums.str()].push_back(id);
       sharding[sums.str()] = sums;
     }
