@@ -48,12 +48,13 @@ struct Annotated {
   bool sequence = false;
   std::vector<std::string> more = {};
   std::string pipeline = "1f1b";
+  std::vector<std::string> of_plan = {};  // settings that one rank has no use for
 
   std::string text() const {
     std::vector<std::string> parts;
     for (const auto& [pattern, what] : sharding) parts.push_back(fmt::format("\"{}\"=\"{}\"", pattern, what));
-    return fmt::format("{} {} zero={}{} {} {} {}", model, mesh, zero, sequence ? " sequence" : "", pipeline,
-                       fmt::join(parts, " "), fmt::join(more, " "));
+    return fmt::format("{} {} zero={}{} {} {} {} {}", model, mesh, zero, sequence ? " sequence" : "", pipeline,
+                       fmt::join(parts, " "), fmt::join(more, " "), fmt::join(of_plan, " "));
   }
   train::Config plain() const {
     train::Config config = annotated_model(model);
@@ -69,6 +70,7 @@ struct Annotated {
     config.parallel.sharding = sharding;
     config.parallel.sequence = sequence;
     config.parallel.pipeline = pipeline;
+    for (const std::string& setting : of_plan) train::apply_setting(config, setting);
     return over_mesh(config, mesh, zero);
   }
 };
@@ -268,14 +270,53 @@ TEST(Annotations, TheMoreExactWins) {
 
 // Rows are shared out over dp though parameters at both ends of the model have that axis too: the tied table, which is
 // read first and last.
+// Each use moves a parameter that is annotated over dp, or its results, whichever is fewer bytes: in a micro-batch at
+// most what is gathered forwards and backwards, and what scatters its gradient. Of rows nothing moves but tokens.
+void expect_no_more_moved(const Annotated& a) {
+  const Trained many(a.config());
+  const ir::Module& module = many.role().module;
+  const auto over_data = [](const ir::Node& node) {
+    return node.op->traits.collective && node.attributes.text("axis") == ir::kDataAxis;
+  };
+  double most = 0;
+  for (const ir::State& state : module.states)
+    if (const std::size_t whole = state.type.bytes() * 2; state.trained)
+      for (const std::vector<std::string>& axes : state.sharding.dims)
+        if (std::find(axes.begin(), axes.end(), ir::kDataAxis) != axes.end())
+          most += 3 * static_cast<double>(whole) / 2;
+  double moved = 0;
+  const ir::Graph& micro = module.graph("micro");
+  for (const ir::Node& node : micro.nodes)
+    for (std::size_t i = 0; over_data(node) && i < node.inputs.size(); ++i) {
+      const TensorType& type = micro.type(node.inputs[i]);
+      if (!is_float(type.dtype)) continue;
+      const bool gathers = node.op->name == "all_gather";
+      moved += static_cast<double>(type.bytes()) * (gathers || node.op->name == "all_reduce" ? 1 : 0.5);
+    }
+  EXPECT_LE(moved, most);
+}
+
 TEST(Annotations, RowsAreSharedOutWhateverIsAnnotatedOverData) {
-  for (const Annotated& a : {Annotated{"gpt2", "dp=2", {{"wte.weight", "vocab:dp"}}},
-                             {"gpt2", "dp=2,tp=2", {{"wte.weight", "vocab:dp"}, {"*.mlp.up.weight", "out:tp"}}, 2},
-                             {"llama", "dp=2", {{"embed.weight", "vocab:dp"}, {"head.weight", "vocab:dp"}}, 1},
-                             {"llama", "dp=2", {{"*.up.weight", "out:dp"}, {"*.down.weight", "in:dp"}}},
-                             {"mlp", "dp=2", {{"layers.0.weight", "in:dp"}, {"head.weight", "in:dp"}}},
-                             {"mlp", "dp=2", {{"layers.0.weight", "out:dp"}, {"layers.1.weight", "in:dp"}}},
-                             {"convnet", "dp=2", {{"blocks.*.conv.weight", "out:dp"}, {"head.weight", "in:dp"}}}}) {
+  const std::vector<std::string> even = {"model.vocab=60"};  // of other tables gradients are summed whole
+  for (const Annotated& a :
+       {Annotated{"gpt2", "dp=2", {{"wte.weight", "vocab:dp"}}, 0, false, even},
+        {"gpt2", "dp=2,tp=2", {{"wte.weight", "vocab:dp"}, {"*.mlp.up.weight", "out:tp"}}, 2, false, even},
+        {"llama", "dp=2", {{"embed.weight", "vocab:dp"}, {"head.weight", "vocab:dp"}}, 1},
+        {"llama", "dp=2", {{"*.up.weight", "out:dp"}, {"*.down.weight", "in:dp"}}},
+        {"mlp", "dp=2", {{"layers.0.weight", "in:dp"}, {"head.weight", "in:dp"}}},
+        {"mlp", "dp=2", {{"layers.0.weight", "out:dp"}, {"layers.1.weight", "in:dp"}}},
+        {"convnet", "dp=2", {{"blocks.*.conv.weight", "out:dp"}, {"head.weight", "in:dp"}}},
+        // What predicts reads one row, of which dp has nothing to share out.
+        {"gpt2", "dp=2", {{"wpe.weight", "1:dp"}}},
+        {"gpt2", "dp=2", {{"wte.weight", "1:dp"}}},
+        {"gpt2", "dp=2", {{"*.mlp.down.weight", "out:dp"}, {"*.attn.proj.weight", "out:dp"}}},
+        {"llama", "dp=2", {{"*.down.weight", "out:dp"}}},
+        // Annotations of values that say nothing of rows.
+        {"llama", "dp=2,tp=2", {{"*.add", "sequence:tp"}}},
+        {"gpt2", "dp=2,tp=2", {{"*.add", "feature:tp"}, {"*.gelu", "sequence:tp"}}},
+        {"mlp", "dp=2,tp=2", {{"*.relu", "1:tp"}}},
+        {"convnet", "dp=2,tp=2", {{"*.relu", "height:tp"}}},
+        {"convnet", "dp=2,h=2,tp=2", {{"*.relu", "channel:tp"}}}}) {
     SCOPED_TRACE(a.text());
     const train::ExplainedSharding explained = train::explain_sharding(a.config(), train::Registry{});
     const ir::Graph& micro = explained.module.graph("micro");
@@ -288,8 +329,46 @@ TEST(Annotations, RowsAreSharedOutWhateverIsAnnotatedOverData) {
           << value.name;
     }
     EXPECT_GT(rows, 4);
+    Annotated alone = a;  // without what ZeRO gathers
+    alone.zero = 0;
+    expect_no_more_moved(alone);
     expect_annotated_like_one_rank(a);
   }
+}
+
+// Gathers that go together have their operands when they begin, of parameters and of what is made of them.
+TEST(Annotations, GathersForUseComeBehindWhatTheyGather) {
+  for (const Annotated& a : {Annotated{"mlp", "dp=3", {{"layers*", "0:dp"}}},
+                             {"mlp", "dp=2", {{"layers*", "0:dp"}}},
+                             {"gpt2", "dp=2", {{"*.mlp.down*", "0:dp"}}, 2}})
+    expect_annotated_like_one_rank(a);
+}
+
+// What servers add up are terms. Rows that dp and tp cannot both share out are whole on the replicas, and so are then
+// gradients: of those one counts.
+TEST(Annotations, ServersSumTermsAndTakeOneOfWhatIsWhole) {
+  for (const Annotated& a : {Annotated{"llama", "dp=2,tp=2", {{"*.add", "sequence:tp"}}},
+                             {"llama", "dp=2,tp=2", {{"*.add", "batch:tp"}}, 0, false, {"train.micro_batch=6"}},
+                             {"gpt2", "dp=2,tp=2", {{"*.layer_norm", "batch:tp"}}, 0, false, {"train.micro_batch=6"}},
+                             {"mlp", "dp=2,tp=2", {{"*.relu", "batch:tp"}}, 0, false, {"train.micro_batch=6"}},
+                             {"convnet", "dp=2,tp=2", {{"*.relu", "batch:tp"}}, 0, false, {"train.micro_batch=6"}},
+                             {"llama", "pp=2,dp=2,tp=2", {{"*.add", "batch:tp"}}}})
+    for (const std::vector<std::string>& plan :
+         std::vector<std::vector<std::string>>{{"parallel.server=sync"},
+                                               {"parallel.server=sync", "parallel.servers=2"},
+                                               {"parallel.server=sync", "train.clip=0.1"}}) {
+      Annotated served = a;
+      served.of_plan = {plan.front()};
+      if (plan.back().starts_with("train"))
+        served.more.push_back(plan.back());
+      else
+        served.of_plan = plan;
+      expect_annotated_like_one_rank(served);
+    }
+  Annotated clipped{"llama", "dp=2,tp=2", {{"*.add", "batch:tp"}},
+                    0,       false,       {"train.micro_batch=6", "train.clip=0.5", "train.optimizer=sgd"}};
+  clipped.of_plan = {"parallel.server=sync", "parallel.compress=topk:0.2"};
+  expect_refused(clipped, "the nearest is parallel.compress = \"int8\"");
 }
 
 // The rows whose statistics a rank takes are its own, also where a convolution would be made in channels over dp.
@@ -297,6 +376,9 @@ TEST(Annotations, OwnStatisticsAreThoseOfTheRowsOfARank) {
   for (const char* mesh : {"dp=2", "dp=2,h=2"})
     for (const auto& sharding : std::vector<std::map<std::string, std::string>>{
              {{"blocks.1.conv.weight", "out:dp"}},
+             {{"*.relu", "channel:dp"}},
+             {{"blocks.1.bn.relu", "height:dp"}},
+             {{"*bn*", "0:dp"}},
              {{"blocks.0.conv.weight", "out:dp"}, {"blocks.1.bn.bias", "0:dp"}, {"blocks.1.conv.weight", "in:dp"}}}) {
       train::Config rows = over_mesh(annotated_model("convnet"), mesh);
       rows.train.batch_stats = train::BatchStats::local;
@@ -304,6 +386,24 @@ TEST(Annotations, OwnStatisticsAreThoseOfTheRowsOfARank) {
       annotated.parallel.sharding = sharding;
       SCOPED_TRACE(fmt::format("{} {}", mesh, sharding.begin()->first));
       expect_like_by_distance(rows, annotated, {.tolerance = {2e-5, 5e-4}, .steps = 2, .planted = true});
+    }
+  // Whatever tp does.
+  for (const char* mesh : {"dp=2", "dp=2,h=2"})
+    for (const auto& [pattern, sharding] :
+         std::vector<std::pair<std::string, std::string>>{{"*bn*", "0:tp"},
+                                                          {"*.relu", "batch:tp"},
+                                                          {"*.relu", "height:tp"},
+                                                          {"*.relu", "channel:tp"},
+                                                          {"blocks.0.max_pool2d", "height:tp"},
+                                                          {"labels", "batch:tp"},
+                                                          {"images", "batch:tp"}}) {
+      train::Config own = annotated_model("convnet");
+      own.train.batch_stats = train::BatchStats::local;
+      train::Config annotated = over_mesh(own, fmt::format("{},tp=2", mesh));
+      annotated.parallel.sharding = {{pattern, sharding}};
+      SCOPED_TRACE(fmt::format("{} {} {}", mesh, pattern, sharding));
+      expect_like_by_distance(over_mesh(own, mesh), annotated,
+                              {.tolerance = {2e-5, 5e-4}, .steps = 2, .planted = true});
     }
 }
 
@@ -374,7 +474,9 @@ class DrawnAnnotations {
     const auto& names = kind < 5 ? parameters_ : kind < 7 ? inputs_ : values_;
     const auto& [name, shape] = names[below(names.size())];
     if (shape.rank() == 0) return annotate();
-    const std::string pattern = pattern_of(name);
+    std::string pattern = pattern_of(name);
+    // All values of its op.
+    if (kind == 9) pattern = "*" + name.substr(std::min(name.rfind('.'), name.find_first_of("#:")));
     std::vector<std::string> axes;
     for (const ir::Mesh::Axis& axis : ir::parse_mesh(mesh_).axes)
       if (axis.name != ir::kPipelineAxis && axis.size > 1) axes.push_back(axis.name);
@@ -442,6 +544,18 @@ void expect_drawn(std::uint32_t otherwise, bool stages, const std::function<void
 
 TEST(Annotations, DrawnOnesTrainLikeOneRankOrAreRefused) {
   expect_drawn(40, false, [](Annotated&) {});
+}
+
+// Next to servers, and to gradients that are rounded to 16 bits.
+TEST(Annotations, DrawnOnesNextToServersTrainLikeOneRankOrAreRefused) {
+  std::uint32_t servers = 0;
+  expect_drawn(30, false, [&](Annotated& a) {
+    a.zero = 0;
+    std::erase_if(a.more, [](const std::string& setting) { return setting.starts_with("train.precision"); });
+    a.of_plan = {"parallel.server=sync", fmt::format("parallel.servers={}", 1 + servers++ % 2)};
+    // Servers have the place of dp.
+    std::erase_if(a.sharding, [](const auto& given) { return given.second.find(":dp") != std::string::npos; });
+  });
 }
 
 TEST(Annotations, DrawnOnesOfSplitBackwardsTrainLikeOneRankOrAreRefused) {

@@ -12,6 +12,7 @@ class ShardingMaker {
   DrawnSharding run() {
     if (has("annotations=some")) annotate();
     if (has("over dp!=rows")) annotate_over_dp();
+    if (has("between!=nothing")) annotate_values();
     return {std::move(sharding_), over_dp_};
   }
 
@@ -81,6 +82,26 @@ class ShardingMaker {
       given += (given.empty() ? "" : ",") + dimension + ":dp";
       over_dp_ = true;
     }
+  }
+
+  // What is between layers, over tp: rows, which dp has too, or another dimension where tp divides it.
+  void annotate_values() {
+    const std::string& kind = choices_["between"];
+    const std::int64_t tp = number("tp");
+    const auto images = [&](const char* name) { return words() || has("model=mlp") ? "1" : name; };
+    std::string dimension = "batch";
+    if (kind == "positions") {
+      if ((words() ? model_.context : model_.image) % tp != 0 || has("model=mlp|resnet18")) return;
+      dimension = images("height");
+    }
+    if (kind == "features") {
+      if (model_.width % tp != 0) return;
+      dimension = words() ? "feature" : images("channel");
+    }
+    if (kind == "rows" && 12 % (tp * number("micro-batches")) != 0) return;
+    if (sharding_.empty()) sharding_ = own_of_family();
+    const std::string value = words() ? one_of("value", {"*.add", "blocks.1.*.add", "*.mlp.down.matmul"}) : "*.relu";
+    sharding_[has("model=resnet18") ? "*.add" : value] = dimension + ":tp";
   }
 
   // A pattern, and the name of a dimension.

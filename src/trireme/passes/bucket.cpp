@@ -178,8 +178,9 @@ class Buckets {
       gone_[c.node] = true;
     }
     if (!rows.empty()) merged.attributes.set("rows", rows);
-    // What is gathered for use stays where the first of them stood.
-    const std::size_t at = gathers_for_use(graph_.nodes[bucket.front().node]) ? bucket.front().node : first;
+    // What is gathered for use stays where the first of them stood, or comes behind what the others gather.
+    const bool for_use = gathers_for_use(graph_.nodes[bucket.front().node]);
+    const std::size_t at = for_use ? std::max(bucket.front().node, first) : first;
     for (const ValueId id : merged.outputs) moved_[id] = at;
     inserted_[at].push_back(std::move(merged));
   }

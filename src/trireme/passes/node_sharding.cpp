@@ -14,13 +14,12 @@ using ir::Sharding;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-bool carries(const std::vector<int>& dims, int factor) {
-  return std::find(dims.begin(), dims.end(), factor) != dims.end();
+bool is_by_function(const Factor& factor) {
+  return factor.kind == Factor::Kind::partitioned || factor.kind == Factor::Kind::halo;
 }
 
-// Sharded with the help of the op's partition function.
-bool by_function(const Factor& factor) {
-  return factor.kind == Factor::Kind::partitioned || factor.kind == Factor::Kind::halo;
+bool carries(const std::vector<int>& dims, int factor) {
+  return std::find(dims.begin(), dims.end(), factor) != dims.end();
 }
 
 bool is_term(const Sharding& sharding, const std::string& axis) {
@@ -39,6 +38,8 @@ bool NodeRules::shardable(int factor, const std::string& axis) const {
   if (kind == Factor::Kind::halo) return ir::is_spatial(axis) && static_cast<bool>(node_.op->partition);
   return kind == Factor::Kind::free || kind == Factor::Kind::partitioned;
 }
+
+bool NodeRules::by_function(int factor) const { return is_by_function(factors_.factors[at(factor)]); }
 
 std::int64_t NodeRules::extent(int factor) const {
   std::int64_t most = 0;
@@ -92,7 +93,7 @@ std::optional<int> NodeRules::share() const {
 Axes NodeRules::partitioned(const std::vector<Axes>& axes) const {
   Axes all;
   for (std::size_t f = 0; f < axes.size(); ++f)
-    if (by_function(factors_.factors[f])) all.insert(all.end(), axes[f].begin(), axes[f].end());
+    if (is_by_function(factors_.factors[f])) all.insert(all.end(), axes[f].begin(), axes[f].end());
   return all;
 }
 
@@ -158,7 +159,7 @@ NodeSharding NodeRules::sharded(std::vector<Axes> axes, std::vector<std::string>
     for (const std::string& axis : result.through) made.partial.push_back({axis, Sharding::Reduce::sum});
     for (std::size_t f = 0; f < result.factors.size(); ++f) {
       // What a partition function leaves to be summed it says itself.
-      if (carries(dims, static_cast<int>(f)) || by_function(factors_.factors[f])) continue;
+      if (carries(dims, static_cast<int>(f)) || is_by_function(factors_.factors[f])) continue;
       for (const std::string& axis : result.factors[f])
         made.partial.push_back({axis, factors_.max_reduced ? Sharding::Reduce::max : Sharding::Reduce::sum});
     }
@@ -171,7 +172,7 @@ Sharding NodeRules::with_operands(const NodeSharding& way, std::size_t output, S
   const std::vector<int>& dims = factors_.outputs[output];
   const auto makes_terms = [&](const std::vector<int>& operand) {
     return std::any_of(operand.begin(), operand.end(), [&](int f) {
-      return !carries(dims, f) && by_function(factors_.factors[at(f)]) && !way.factors[at(f)].empty();
+      return !carries(dims, f) && is_by_function(factors_.factors[at(f)]) && !way.factors[at(f)].empty();
     });
   };
   Axes kept;

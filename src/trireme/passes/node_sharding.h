@@ -31,6 +31,8 @@ class NodeRules {
 
   const ir::Factors& factors() const { return factors_; }
   bool shardable(int factor, const std::string& axis) const;
+  // Whether it is sharded with the help of the op's partition function.
+  bool by_function(int factor) const;
   // Whether padding may follow the factor's elements: zeros beyond the end of its extent are harmless.
   bool may_pad(int factor) const {
     return node_.op->traits.pads && !factors_.factors[static_cast<std::size_t>(factor)].exact;

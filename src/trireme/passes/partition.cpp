@@ -8,6 +8,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
+#include "trireme/ir/axis_parts.h"
 #include "trireme/ir/partition.h"
 #include "trireme/ops/collective/halo.h"
 #include "trireme/passes/node_sharding.h"
@@ -94,7 +95,19 @@ class GraphPartitioner {
            std::none_of(old().outputs.begin(), old().outputs.end(), [&](const ir::Output& o) { return o.value == id; });
   }
 
-  static constexpr double kMovesState = 1e6;
+  // States stay where they are: to gather weights for use is for other passes. But over the data axis, where rows are
+  // shared out too, one of both moves at each use. So it is with the sums of gradients: no rank makes terms of
+  // another's shard.
+  double bytes_of_state(const Route& route, Sharding sharding, const TensorType& type) const {
+    constexpr double kMovesState = 1e6;
+    double bytes = 0;
+    for (const RouteStep& step : route.steps) {
+      bytes +=
+          bytes_of(step, type, sharding, mesh()) * (ir::axis_of_part(step.axis) == ir::kDataAxis ? 1 : kMovesState);
+      sharding = after(sharding, step);
+    }
+    return bytes;
+  }
 
   // Bytes that move before and behind a node that computes so; nothing: it cannot.
   std::optional<double> cost(const Node& node, const NodeSharding& way) const {
@@ -104,10 +117,10 @@ class GraphPartitioner {
       const auto found =
           values_.cheapest(node.inputs[i], canonical(way.inputs[i], whole_type(node.inputs[i]), mesh()), node);
       if (!found) return std::nullopt;
-      // States stay where they are: to gather weights for use is for other passes.
       const bool state =
           old().value(node.inputs[i]).kind == ir::ValueInfo::Kind::state && found->second.sharding.partial.empty();
-      bytes += found->first.bytes * (state ? kMovesState : 1);
+      bytes +=
+          state ? bytes_of_state(found->first, found->second.sharding, whole_type(node.inputs[i])) : found->first.bytes;
     }
     for (std::size_t o = 0; o < node.outputs.size(); ++o) {
       const ValueId id = node.outputs[o];
@@ -116,12 +129,28 @@ class GraphPartitioner {
         std::erase_if(made.partial, [&](const Sharding::Partial& p) { return !shards(wanted(id), p.axis); });
       const auto route = cheapest_route(whole_type(id), made, wanted(id), mesh());
       if (!route) return std::nullopt;
-      // So do the sums of their gradients: no rank makes terms of another's shard.
-      bytes += route->bytes * (only_accumulated(id) ? kMovesState : 1);
+      bytes += only_accumulated(id) ? bytes_of_state(*route, made, whole_type(id)) : route->bytes;
+      bytes += summed_by_function(node, way, o);
       // Of ways that move equally many bytes the one that computes the least.
       bytes += 1e-6 * static_cast<double>(local_type(whole_type(id), made, mesh()).bytes());
     }
     return bytes;
+  }
+
+  // What a partition function sends over the data axis to sum a result, such as rows of a table that have the words of
+  // all ranks: next to that a table over the data axis may better be gathered. Of results with a whole table nothing.
+  double summed_by_function(const Node& node, const NodeSharding& way, std::size_t output) const {
+    const std::string data = ir::kDataAxis;
+    const bool table = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+      return id != kNone && old().value(id).kind == ir::ValueInfo::Kind::state && shards(sharding_of(id), data);
+    });
+    if (!table || std::find(way.partitioned.begin(), way.partitioned.end(), data) == way.partitioned.end()) return 0;
+    const ValueId id = node.outputs[output];
+    Sharding terms = canonical(way.outputs[output], whole_type(id), mesh());
+    if (only_accumulated(id) || shards(terms, data)) return 0;
+    terms.partial.push_back({data, Sharding::Reduce::sum});
+    const auto route = cheapest_route(whole_type(id), canonical(terms, whole_type(id), mesh()), wanted(id), mesh());
+    return route ? route->bytes : 0;
   }
 
   // Every axis may shard a factor that it shards in an operand or a result, or none.
@@ -154,9 +183,16 @@ class GraphPartitioner {
         choices.push_back({axis.name, {*share}});
         continue;
       }
-      if (const auto rows = own_rows(node, factors); rows && axis.name == ir::kDataAxis) {
-        choices.push_back({axis.name, {*rows}});
-        continue;
+      if (takes_own_statistics(node)) {
+        if (const auto own = own_dimension(axis.name, whole_type(node.inputs.front()).shape.rank())) {
+          const int factor = factors.inputs.front()[index(*own)];
+          if (rules.fits(factor, {axis.name}, mesh())) {
+            choices.push_back({axis.name, {factor}});
+            continue;
+          }
+        }
+        // Of rows that other axes share out each rank takes what those along them have together.
+        if (!ir::is_spatial(axis.name)) std::erase_if(claimed, [&](int f) { return rules.by_function(f); });
       }
       if (claimed.empty()) continue;
       Choice& choice = choices.emplace_back(Choice{axis.name, {claimed.begin(), claimed.end()}});
@@ -197,15 +233,25 @@ class GraphPartitioner {
     return *best;
   }
 
-  // The factor of the rows of a batch norm by own statistics, where replicas share the rows out: of those that another
-  // way would bring to a rank as well it would take other statistics.
-  std::optional<int> own_rows(const Node& node, const ir::Factors& factors) const {
-    if (!options_.own_statistics || node.op->name != "batch_norm" || !node.attributes.boolean("training")) return {};
-    const Sharding normed = wanted(node.outputs.front());
-    if (normed.dims.empty()) return {};
-    const Axes& rows = normed.dims.front();
-    if (std::find(rows.begin(), rows.end(), ir::kDataAxis) == rows.end()) return {};
-    return factors.outputs.front().front();
+  // A batch norm by own statistics, or its gradient. Those are of the rows that dp gives a rank, and of its slices of
+  // images, whatever shards the values around it: of more rows it would take others.
+  bool takes_own_statistics(const Node& node) const {
+    const std::string& op = node.op->name;
+    return options_.own_statistics && (op == "batch_norm" || op == "batch_norm_grad") &&
+           node.attributes.boolean("training");
+  }
+
+  // The dimension of values of this rank that is cut over an axis into rows, or slices, of a rank's own: of slices that
+  // of the images which a graph reads.
+  std::optional<int> own_dimension(const std::string& axis, int rank) const {
+    if (axis == ir::kDataAxis) return 0;
+    if (!ir::is_spatial(axis)) return std::nullopt;
+    for (const ValueId id : old().inputs) {
+      const Sharding read = wanted(id);
+      for (std::size_t d = 0; std::ssize(read.dims) == rank && d < read.dims.size(); ++d)
+        if (std::find(read.dims[d].begin(), read.dims[d].end(), axis) != read.dims[d].end()) return static_cast<int>(d);
+    }
+    return std::nullopt;
   }
 
   // Whether what each rank has for itself alone is read as it was made.
@@ -273,6 +319,12 @@ class GraphPartitioner {
       Sharding sums;
       sums.dims = wanted(node.outputs.front()).dims;
       sums.partial = sharding_of(id).partial;
+      // A term of a sum over an axis is whole along that axis.
+      for (Axes& axes : sums.dims)
+        std::erase_if(axes, [&](const std::string& axis) {
+          return std::any_of(sums.partial.begin(), sums.partial.end(),
+                             [&](const Sharding::Partial& p) { return p.axis == axis; });
+        });
       groups[sums.str()].push_back(id);
       sharding[sums.str()] = sums;
     }

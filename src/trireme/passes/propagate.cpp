@@ -32,6 +32,7 @@ struct Cell {
   std::vector<Axes> dims;
   std::vector<Axes> shared;  // by dimension: axes along which ranks have the same elements of it, and not others
   bool closed = false;       // nothing more is added: an input, or given by an annotation
+  bool keeps_rows = false;   // closed, but not to what shares out rows: a value whose annotation says nothing of them
   bool input = false;
   std::string graph;  // empty: a state
   std::string name;
@@ -77,6 +78,7 @@ class Propagator {
     for (const int priority : priorities) {
       for (const Annotation& a : annotations_)
         if (a.priority == priority) annotate(a);
+      find_shared_rows();
       spread();
       if (split_) return split_;
     }
@@ -104,7 +106,7 @@ class Propagator {
 
   void add_cell(std::string graph, std::string name, const TensorType& type, bool input) {
     const std::vector<Axes> none(static_cast<std::size_t>(type.shape.rank()));
-    cells_.push_back({type, none, none, input, input, std::move(graph), std::move(name)});
+    cells_.push_back({type, none, none, input, false, input, std::move(graph), std::move(name)});
   }
 
   void explain(const Cell& cell, const std::string& axis, const Cell* from, std::string text) {
@@ -150,8 +152,9 @@ class Propagator {
       const std::optional<int> dim = find_dimension(named(c), std::string(trim(pair[0])));
       if (!dim && !must) continue;
       if (!dim)
-        refuse("parallel.sharding: \"{}\" = \"{}\": {} {} has no dimension '{}'; it has {}", a.pattern, a.sharding,
-               cell.name.substr(1), cell.type.str(), pair[0], dimension_names(named(c)));
+        refuse("parallel.sharding: \"{}\" = \"{}\": {} {} has no dimension '{}'; it has {}{}", a.pattern, a.sharding,
+               cell.name.substr(1), cell.type.str(), pair[0], dimension_names(named(c)),
+               cell.type.shape.rank() == 0 ? "" : fmt::format("; the nearest is \"0:{}\"", axis));
       const std::vector<std::string> parts = ir::parts_of(mesh_, axis);
       if (mesh_.size_of(fmt::format("{}", fmt::join(parts, "+"))) == 1) continue;
       if (has(cell, parts.front())) continue;
@@ -179,6 +182,13 @@ class Propagator {
     }
     cell.closed = cell.closed || must ||
                   std::any_of(cell.dims.begin(), cell.dims.end(), [](const Axes& axes) { return !axes.empty(); });
+    cell.keeps_rows = cell.closed && !cell.input && !cell.graph.empty();
+  }
+
+  // Axes that share out rows, and slices of images, go through values that are annotated over others.
+  bool takes_more(const Cell& cell, const std::string& axis) const {
+    if (!cell.closed) return true;
+    return cell.keeps_rows && rows_first_ && (axis == ir::kDataAxis || ir::is_spatial(axis));
   }
 
   bool fits(const Cell& cell, int dim, const Axes& axes) const {
@@ -331,6 +341,18 @@ class Propagator {
               [&](const std::string& a, const std::string& b) { return mesh_.index_of(a) < mesh_.index_of(b); });
   }
 
+  // What reads batches with no rows to share out, such as one row to predict from, has the states as training has them.
+  void find_shared_rows() {
+    shares_rows_.clear();
+    for (std::size_t g = 0; g < module_.graphs.size(); ++g) {
+      const Graph& graph = module_.graphs[g];
+      shares_rows_.push_back(!reads_batches(graph.name) ||
+                             std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId id) {
+                               return has(cells_[cell_of_[g][index(id)]], ir::kDataAxis);
+                             }));
+    }
+  }
+
   // Rows first, which go where they can before parameters that have the data axis too send it elsewhere.
   void spread() {
     for (const bool rows_first : {true, false}) {
@@ -375,7 +397,7 @@ class Propagator {
     const auto of_its_own = [&](const std::string& axis) { return !is_in(axis, from.dims[d]); };
     for (const std::string& axis : from.dims[d]) {
       if (rows_first_ && axis == ir::kDataAxis) continue;
-      if (to.closed || has(to, axis) || !takes(to, d, axis)) continue;
+      if (!takes_more(to, axis) || has(to, axis) || !takes(to, d, axis)) continue;
       // Axes of both come together by chance: the extent divides by all of them, or each has its own.
       if (std::any_of(to.dims[d].begin(), to.dims[d].end(), of_its_own) && !fits(to, static_cast<int>(d), {axis}))
         continue;
@@ -475,7 +497,8 @@ class Propagator {
     });
     each_dim(g, node, factors, [&](const Cell& seen, std::size_t d, int f, ValueId) {
       Cell& cell = const_cast<Cell&>(seen);
-      if (f != factor || cell.closed || has(cell, axis) || !takes(cell, d, axis)) return;
+      if (f != factor || !takes_more(cell, axis) || has(cell, axis) || !takes(cell, d, axis)) return;
+      if (axis == ir::kDataAxis && cell.graph.empty() && !shares_rows_[g]) return;
       if (!sharded) {
         cell.shared[d].push_back(axis);
         changed = true;
@@ -536,6 +559,7 @@ class Propagator {
   std::vector<std::vector<std::size_t>> cell_of_;  // by graph and value
   std::vector<std::vector<bool>> of_rows_;         // by graph and value: made of the graph's inputs
   std::vector<std::vector<NodeRules>> rules_;      // by graph and node
+  std::vector<bool> shares_rows_;                  // by graph: of one that reads batches, the data axis shards an input
 };
 
 }  // namespace

@@ -104,8 +104,10 @@ class Server {
   }
 
   // What an update takes of the pushes of one value: the sum of the workers' terms, which `decoder` makes of what they
-  // sent (null: they sent the terms). `others` are its further operands.
-  ValueId pushed(Graph& graph, const ServerMessage& m, const Node* decoder, const std::vector<ValueId>& others) const {
+  // sent (null: they sent the terms). `others` are its further operands. Of what every worker has whole, one's.
+  ValueId pushed(Graph& graph, const ServerMessage& m, const ServerPush& push, const Node* decoder,
+                 const std::vector<ValueId>& others) const {
+    const int terms_of = push.term ? options_.workers : 1;
     const auto term = [&](ValueId sent) {
       if (decoder == nullptr) return sent;
       std::vector<ValueId> inputs = {sent};
@@ -114,13 +116,12 @@ class Server {
     };
     if (options_.each) {
       const ValueId one = term(graph.add_input(m.of, m.type));
-      if (options_.workers == 1) return one;
-      return add(graph, "scale", {one}, {{"factor", static_cast<double>(options_.workers)}}, m.of + ".own");
+      if (terms_of == 1) return one;
+      return add(graph, "scale", {one}, {{"factor", static_cast<double>(terms_of)}}, m.of + ".own");
     }
     std::vector<ValueId> terms;
-    terms.reserve(static_cast<std::size_t>(options_.workers));
-    for (int w = 0; w < options_.workers; ++w)
-      terms.push_back(term(graph.read(next_, next_.find_state(slot_name(m.of, w)))));
+    terms.reserve(static_cast<std::size_t>(terms_of));
+    for (int w = 0; w < terms_of; ++w) terms.push_back(term(graph.read(next_, next_.find_state(slot_name(m.of, w)))));
     return terms.size() == 1 ? terms.front() : add(graph, "add_n", terms, {}, m.of + ".sum");
   }
 
@@ -155,9 +156,9 @@ class Server {
       if (push.decoder != kNone)
         decoded[push.decoder] = &m;
       else if (push.made)
-        known[push.value] = pushed(graph, m, nullptr, {});
+        known[push.value] = pushed(graph, m, push, nullptr, {});
       else
-        sums[old_.find_state(m.of)] = pushed(graph, m, nullptr, {});
+        sums[old_.find_state(m.of)] = pushed(graph, m, push, nullptr, {});
     }
     const auto resolved = [&](ValueId id) -> ValueId {
       if (id == kNone) return kNone;
@@ -189,7 +190,7 @@ class Server {
       }
       if (decodes) {
         const ServerMessage& m = *decoded.at(static_cast<std::int32_t>(n));
-        known[node.outputs.front()] = pushed(graph, m, &node, inputs);
+        known[node.outputs.front()] = pushed(graph, m, division.pushes[m.push], &node, inputs);
         continue;
       }
       const std::string& label = old.value(node.outputs.front()).name;

@@ -139,15 +139,31 @@ class Pushes {
       }
       const StateId gradient = module_.find_state(gradient_name(state.name));
       if (gradient == kNone) fail("parameter '{}' has no gradient", state.name);
-      all.push_back({module_.state(gradient).name, value_of(gradient), kNone, state.name, false});
+      all.push_back(state_push(gradient, state.name));
     }
     // Of the stages of a pipeline one has it.
-    if (const StateId loss = module_.find_state("loss"); loss != kNone)
-      all.push_back({"loss", value_of(loss), kNone, "", false});
+    if (const StateId loss = module_.find_state("loss"); loss != kNone) all.push_back(state_push(loss, ""));
     return all;
   }
 
  private:
+  // Of what replicas do not sum, such as a gradient of values that they have all rows of, each has the whole.
+  ServerPush state_push(StateId state, std::string parameter) const {
+    const ir::ValueId value = value_of(state);
+    const bool term = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const ir::Node& node) {
+      return over_replicas(node) && std::any_of(node.inputs.begin(), node.inputs.end(),
+                                                [&](ir::ValueId id) { return summed_of(id) == value; });
+    });
+    return {module_.state(state).name, value, kNone, std::move(parameter), false, term};
+  }
+
+  // What a value is the sum of over other axes; itself, where it is no sum.
+  ir::ValueId summed_of(ir::ValueId id) const {
+    for (const ir::Node* node = producer(id); node != nullptr && node->op->name == ops::kAllReduce; node = producer(id))
+      id = node->inputs.front();
+    return id;
+  }
+
   // The value that reads a state; kNone: the graph has none.
   ir::ValueId value_of(StateId state) const {
     for (std::size_t v = 0; v < graph_.values.size(); ++v)
@@ -163,15 +179,17 @@ class Pushes {
 
   // Nothing for what is a state, or its sum over other axes: then servers get the state.
   std::optional<ServerPush> made_of(ir::ValueId id) const {
-    ir::ValueId term = id;
-    for (const ir::Node* node = producer(term); node != nullptr && node->op->name == ops::kAllReduce;
-         node = producer(term))
-      term = node->inputs.front();
-    if (producer(term) == nullptr) return std::nullopt;
+    if (producer(summed_of(id)) == nullptr) return std::nullopt;
+    // How far replicas clip what they compress of their own is a mean over them, which what they have whole needs.
+    if (graph_.type(id).shape.rank() == 0)
+      refuse(
+          "parallel.server: replicas clip the gradients that they compress themselves, and parallel.sharding leaves "
+          "each of them the whole of some gradients, which are clipped by the mean of all; the nearest is "
+          "parallel.compress = \"int8\"");
     const std::int32_t made_by = uses_.producer[index(id)];
     const bool decoded = is_decoder(graph_.nodes[index(made_by)]);
     const ir::ValueId pushed = decoded ? graph_.nodes[index(made_by)].inputs.front() : id;
-    return ServerPush{graph_.value(pushed).name, pushed, decoded ? made_by : kNone, parameter_of(pushed), true};
+    return ServerPush{graph_.value(pushed).name, pushed, decoded ? made_by : kNone, parameter_of(pushed), true, true};
   }
 
   // By the gradient that it is made of; scalars, such as how much all gradients are scaled, come of all of them.

@@ -14,6 +14,7 @@ struct ServerPush {
   std::int32_t decoder;   // the node that makes a term of the sum out of it; kNone: it is the term
   std::string parameter;  // whose gradient; empty: the loss
   bool made;              // by nodes of the update graph that workers run; otherwise it is a state
+  bool term;              // of a sum over the workers; otherwise each of them has all of it, and one's counts
 };
 
 // An update graph, divided: workers run what makes the pushes, servers what follows, and workers again what is about

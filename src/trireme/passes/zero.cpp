@@ -13,6 +13,7 @@
 #include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/partition.h"
 #include "trireme/passes/rebuild.h"
+#include "trireme/passes/routes.h"
 #include "trireme/passes/split.h"
 #include "trireme/passes/state_graphs.h"
 
@@ -109,7 +110,7 @@ class StateCutter {
       if (!has_rows(state)) continue;
       // Weights that are only read, and so not saved.
       if (!state.trained && options_.stage >= 3 && state.category == ir::Category::weights && !state.saved &&
-          state.derived_from.empty())
+          state.derived_from.empty() && !shards(state.sharding, options_.axis))
         cut(parameter);
       if (!state.trained) continue;
       const StateId gradient = module_.find_state(gradient_name(state.name));
