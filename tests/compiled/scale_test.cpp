@@ -91,6 +91,7 @@ class Interleaved {
     const TensorType type{DType::f32, {units * 1000}};
     Instruction i;
     i.op = &registry_.at("together");
+    i.attributes.set("elements", units * 1000);
     i.name = "value";
     i.micro = micro;
     for (const BufferId b : from) i.inputs.push_back({b, types_[static_cast<std::size_t>(b)]});

@@ -249,7 +249,6 @@ TEST(Annotations, WhatCannotBeIsRefusedByItsKey) {
   expect_refused({"gpt2", "tp=3", {{"tokens", "sequence:tp"}}}, "the nearest is tp=2");
   expect_refused({"convnet", "tp=4", {{"*.conv.weight", "1:tp"}}}, "the nearest is tp=3");
   expect_refused({"convnet", "h=2", {{"*.conv.weight", "2:h"}}}, "the nearest is \"images\" = \"height:h\"");
-  expect_refused({"gpt2", "tp=2", {{"loss", "0:tp"}}}, "it has none");
   // Start values are those of their states.
   expect_refused({"gpt2", "tp=2", {{"*.mlp.down.weight.init", "0:tp"}}},
                  "no parameter, input or value has such a name");

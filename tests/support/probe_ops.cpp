@@ -56,9 +56,11 @@ ir::Registry probe_registry() {
 
   ir::OpDef together = base("together");
   together.operands = {{"xs", false, true}};
-  together.infer = [](std::span<const TensorType> in, const ir::Attributes&) {
+  together.attributes = {{"elements", std::int64_t{0}}};  // 0: as many as the first operand has
+  together.infer = [](std::span<const TensorType> in, const ir::Attributes& attributes) {
     if (in.empty()) fail("together needs something");
-    return ir::Types{in[0]};
+    const std::int64_t elements = attributes.integer("elements");
+    return ir::Types{elements == 0 ? in[0] : TensorType{in[0].dtype, {elements}}};
   };
   registry.add(std::move(together));
 
