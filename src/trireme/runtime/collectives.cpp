@@ -11,8 +11,17 @@ namespace trireme::runtime {
 
 using program::Instruction;
 
+std::map<std::string, std::size_t> events_of_groups(const program::Program& program) {
+  std::map<std::string, std::size_t> events;
+  for (const Instruction& i : program.instructions)
+    if (i.kind == Instruction::Kind::collective)
+      events.emplace(i.attributes.text("axis"),
+                     static_cast<std::size_t>(program.events()) + events.size() * comm::DeviceGroup::kEvents);
+  return events;
+}
+
 Collectives::Collectives(const program::Program& program, const PreparedProgram& prepared, ProcessGroups* ranks)
-    : program_(program), ranks_(ranks), parts_(program.instructions.size()) {
+    : program_(program), ranks_(ranks), groups_(events_of_groups(program)), parts_(program.instructions.size()) {
   for (std::size_t i = 0; i < prepared.size(); ++i) {
     if (!program.instructions[i].communicates()) continue;
     try {
@@ -29,7 +38,9 @@ void Collectives::prepare(std::size_t i, const Prepared& p) {
   part.place = &p;
   if (instruction.kind != Instruction::Kind::collective) return prepare_message(instruction, part);
   if (ranks_ == nullptr) fail("there are no other ranks");
-  part.group = &ranks_->device_group(instruction.attributes.text("axis"), program_.device);
+  const std::string& axes = instruction.attributes.text("axis");
+  part.group = &ranks_->device_group(axes, program_.device);
+  part.event = groups_.at(axes);
   if (ops::is_halo(*instruction.op)) {
     part.halo = std::make_unique<HaloMoves>(instruction, p, program_.device);
     return;
@@ -89,11 +100,11 @@ void Collectives::run(std::size_t i, device::Streams& streams) {
   const auto stream = static_cast<std::size_t>(instruction.stream);
   if (part.message) {
     part.message->start({streams, stream, part.event});
-    part.on_its_way = instruction.kind == Instruction::Kind::send;
+    part.on_its_way = instruction.kind == Instruction::Kind::send && part.message->settles();
     return;
   }
   if (instruction.kind != Instruction::Kind::collective) return send_or_receive(instruction, part);
-  const comm::DeviceGroup::OnStream on{streams, stream, static_cast<std::size_t>(program_.events())};
+  const comm::DeviceGroup::OnStream on{streams, stream, part.event};
   const comm::Options options{
       .algorithm = ranks_->algorithm(),
       .scratch = {static_cast<std::byte*>(part.place->workspace), instruction.workspace.type.bytes()},

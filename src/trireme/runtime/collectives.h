@@ -1,5 +1,8 @@
 #pragma once
+#include <cstddef>
+#include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -10,6 +13,11 @@
 #include "trireme/runtime/process_groups.h"
 
 namespace trireme::runtime {
+
+// By axes of a group: the first of the events that its collectives use, numbered from the program's own on. Each group
+// has its own: a rank may be in the next collective of another group, on another stream, before all ranks wait for the
+// events of the last one of this.
+std::map<std::string, std::size_t> events_of_groups(const program::Program& program);
 
 // A program's instructions that other ranks take part in: collectives, messages to ranks beyond the mesh, and messages
 // between the stages of a pipeline.
@@ -22,7 +30,9 @@ class Collectives {
   // In the instruction's stream, by events from number program.events() on.
   void run(std::size_t i, device::Streams& streams);
   // How many of these there are.
-  std::size_t events() const { return comm::DeviceGroup::kEvents + static_cast<std::size_t>(messages_); }
+  std::size_t events() const {
+    return groups_.size() * comm::DeviceGroup::kEvents + static_cast<std::size_t>(messages_);
+  }
 
   // On a device a send has not been taken when its stream has done it. Its event is recorded when a stream is about to
   // wait for it: that waits for the thread of the rank that receives.
@@ -45,7 +55,7 @@ class Collectives {
     std::unique_ptr<HaloMoves> halo;
     comm::Communicator* messages = nullptr;        // between stages
     std::unique_ptr<comm::DeviceMessage> message;  // between stages, in a device's memory
-    std::size_t event = 0;                         // its own
+    std::size_t event = 0;                         // the first of its own, or of its group's
     bool on_its_way = false;
     int peer = 0;  // of a message
     int key = 0;
@@ -57,6 +67,7 @@ class Collectives {
 
   const program::Program& program_;
   ProcessGroups* ranks_;
+  std::map<std::string, std::size_t> groups_;            // events of each
   std::vector<Part> parts_;                              // by instruction
   std::int32_t messages_ = 0;                            // between stages, in a device's memory
   std::unordered_map<std::int32_t, std::size_t> sends_;  // of these, by event: the instruction

@@ -35,6 +35,9 @@ class DeviceMessage {
 
   // In the stream's order. `on.first_event` is an event of this message alone.
   virtual void start(const OnStream& on) = 0;
+  // Whether a send is taken after what its stream is given now. Otherwise its event is recorded at once: later it would
+  // stand behind other sends.
+  virtual bool settles() const { return false; }
   // Of a send: what the stream is given from here on is done when the other rank has taken the message.
   virtual void settle(const OnStream&) {}
   // Waits until what this rank's thread has sent to the other's has been received: at the end of a run.

@@ -44,6 +44,8 @@ class SharedMessage final : public DeviceMessage {
     request_ = group_.start_send(bytes_of(taken_), place_.peer, place_.tag);
   }
 
+  bool settles() const override { return true; }
+
   // Then the other's stream has its wait for this rank's event, which may be recorded again.
   void settle(const OnStream& on) override {
     group_.recv(bytes_of(taken_), place_.peer, place_.tag);
@@ -214,8 +216,8 @@ class SharedGroup final : public DeviceGroup {
     tell(mine_, all_);
     follow(on, on.first_event);
   }
-  // An event is recorded again only when all ranks have enqueued their wait for it: in the call that follows, all have
-  // met.
+  // An event of this group is recorded again only when all ranks have enqueued their wait for it: in the call that
+  // follows, all have met.
   void part(const OnStream& on) { follow(on, on.first_event + 1); }
 
   Communicator& group_;
