@@ -151,7 +151,9 @@ TEST(Compensate, EverySweepMakesTheOutputsErrorSmaller) {
                            sweeps);
       r = expanded(layer, format, r);
       errors.push_back(output_error(layer.weight, r.values, layer.n, layer.k, layer.moments, pool));
-      if (sweeps > 0) EXPECT_LT(errors.back(), errors[errors.size() - 2]) << format.str() << " after " << sweeps;
+      if (sweeps > 0) {
+        EXPECT_LT(errors.back(), errors[errors.size() - 2]) << format.str() << " after " << sweeps;
+      }
     }
     EXPECT_LT(errors.back(), 0.9 * errors.front()) << format.str();
   }

@@ -313,7 +313,8 @@ class Propagator {
     }
     const auto close = nearest(wanted, names);
     std::string proposal;
-    if (close) proposal = patterns[index(std::find(names.begin(), names.end(), *close) - names.begin())];
+    if (close)
+      proposal = patterns[static_cast<std::size_t>(std::find(names.begin(), names.end(), *close) - names.begin())];
     refuse("parallel.sharding: \"{}\" = \"{}\": no parameter, input or value has such a name{}", a.pattern, a.sharding,
            close ? fmt::format("; the nearest is \"{}\"", proposal) : "");
   }

@@ -379,7 +379,7 @@ TEST_F(VerifyTest, WhatARegionCaptures) {
     from = to;
   }
   lower_graph(nodes + "    output y = %" + from + "\n");
-  p.capture_regions = {{.first = 2, .last = 12}};
+  p.capture_regions = {{.first = 2, .last = 12, .waits = {}, .records = {}}};
   EXPECT_EQ(message(), "sound");
   const Program good = p;
   // Events inside a region are its own.
