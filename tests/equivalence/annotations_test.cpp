@@ -371,6 +371,16 @@ TEST(Annotations, ServersSumTermsAndTakeOneOfWhatIsWhole) {
 }
 
 // The rows whose statistics a rank takes are its own, also where a convolution would be made in channels over dp.
+// Their slices are taken in the forward pass, which the next micro-batch's follows.
+TEST(Annotations, ShardedRunningStatisticsGoThroughAPipeline) {
+  for (const char* pattern : {"*.bn.running_mean", "*.bn.running_var", "blocks.0.*"})
+    for (const char* pipeline : {"1f1b", "gpipe", "zero-bubble"}) {
+      Annotated a{"convnet", "pp=2,dp=2", {{pattern, "0:dp"}}};
+      a.pipeline = pipeline;
+      expect_annotated_like_one_rank(a);
+    }
+}
+
 TEST(Annotations, OwnStatisticsAreThoseOfTheRowsOfARank) {
   for (const char* mesh : {"dp=2", "dp=2,h=2"})
     for (const auto& sharding : std::vector<std::map<std::string, std::string>>{

@@ -495,8 +495,14 @@ class GraphPartitioner {
                });
       });
     }
-    for (const ir::Write* write : writes)
-      written_[{id, write->value}] = as(write->value, goal, behind(write->value)).value;
+    for (const ir::Write* write : writes) {
+      Node user = behind(write->value);
+      // What a micro-batch leaves for the next, such as running statistics, is there when its forward pass is.
+      if (const std::int32_t producer = uses_.producer[index(write->value)];
+          write->mode == ir::Write::Mode::set && producer != kNone)
+        user.phase = old().nodes[index(producer)].phase;
+      written_[{id, write->value}] = as(write->value, goal, user).value;
+    }
     if (goal.partial.empty()) return;
     if (!state.sharding.partial.empty() && state.sharding.partial != goal.partial)
       fail("state '{}' is summed up from '{}' and '{}'", state.name, state.sharding.str(), goal.str());
