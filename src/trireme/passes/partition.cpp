@@ -497,7 +497,7 @@ class GraphPartitioner {
     }
     for (const ir::Write* write : writes) {
       Node user = behind(write->value);
-      // What a micro-batch leaves for the next, such as running statistics, is there when its forward pass is.
+      // What the next micro-batch reads, such as running statistics, is ready when the forward pass is.
       if (const std::int32_t producer = uses_.producer[index(write->value)];
           write->mode == ir::Write::Mode::set && producer != kNone)
         user.phase = old().nodes[index(producer)].phase;

@@ -85,7 +85,7 @@ std::string compression_warning(const Config& config, const Compiled& compiled) 
         "parallel.compress = \"{}\" has no effect: no gradient that it could make smaller is summed over {}. A rank "
         "has "
         "all terms of the gradients of parameters that parallel.sharding annotates over {}, and of all where that axis "
-        "shares out no rows; small tensors travel as they are",
+        "shares out no rows; small tensors are communicated as they are",
         config.parallel.compress, ir::kDataAxis, ir::kDataAxis);
   const bool warms_up = has_warmup(config.parallel.compress.kind());
   if (const std::int64_t warmup = warms_up ? compression_warmup(config) : 0; warmup >= config.train.steps && warmup > 0)
